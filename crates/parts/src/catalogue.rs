@@ -1,0 +1,282 @@
+//! Which parts there are, what each consists of, and where it is found on this machine.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use crate::{Error, Result};
+
+/// Something that is installed as one.
+#[derive(Debug)]
+pub struct Part {
+    pub name: &'static str,
+    /// What it is good for, in a few words.
+    pub purpose: &'static str,
+    pub source: Source,
+    pub programs: &'static [&'static str],
+    /// `portcullis up` needs it; the others are for tests only.
+    pub for_sandbox: bool,
+}
+
+/// Where a part comes from.
+#[derive(Debug)]
+pub enum Source {
+    /// Packages of the system.
+    Debian { packages: &'static [&'static str] },
+    /// A module of ours that pins everything it is built from. Building takes minutes, once.
+    Go(GoModule),
+    /// A Python package in an environment of its own.
+    Python { version: &'static str, requirements: &'static str },
+}
+
+/// Go sources that are part of this program.
+#[derive(Debug)]
+pub struct GoModule {
+    pub version: &'static str,
+    /// Path and content of each file.
+    pub files: &'static [(&'static str, &'static str)],
+    /// Which package to build into which program.
+    pub packages: &'static [(&'static str, &'static str)],
+    /// Variables to set at link time, in these packages.
+    pub version_variables: &'static [&'static str],
+    /// Directories of a dependency that are kept beside the programs: module, directory, and its name here.
+    pub keep: &'static [(&'static str, &'static str, &'static str)],
+}
+
+/// A file that marks a directory of the cache as whole: without it an interrupted run left it there.
+pub(crate) const COMPLETE: &str = "complete";
+
+macro_rules! go_files {
+    ($directory:literal, $($file:literal),+) => {
+        &[$(($file, include_str!(concat!("../go/", $directory, "/", $file)))),+]
+    };
+}
+
+/// Every part, in the order in which they are installed.
+pub const PARTS: &[Part] = &[
+    Part {
+        name: "network tools",
+        purpose: "network namespaces, packet filters",
+        source: Source::Debian { packages: &["iproute2", "nftables", "ethtool"] },
+        programs: &["ip", "nft", "ethtool"],
+        for_sandbox: true,
+    },
+    Part {
+        name: "OVN",
+        purpose: "virtual networks",
+        source: Source::Debian { packages: &["ovn-central", "ovn-host", "openvswitch-switch"] },
+        programs: &[
+            "ovsdb-server",
+            "ovsdb-tool",
+            "ovsdb-client",
+            "ovs-vswitchd",
+            "ovs-vsctl",
+            "ovs-appctl",
+            "ovn-northd",
+            "ovn-controller",
+            "ovn-nbctl",
+            "ovn-sbctl",
+            "ovn-trace",
+        ],
+        for_sandbox: true,
+    },
+    Part {
+        name: "HAProxy",
+        purpose: "load balancer",
+        source: Source::Debian { packages: &["haproxy"] },
+        programs: &["haproxy"],
+        for_sandbox: false,
+    },
+    Part {
+        name: "moto",
+        purpose: "AWS simulator",
+        source: Source::Python { version: "5.2.5", requirements: include_str!("../python/moto.txt") },
+        programs: &["moto_server"],
+        for_sandbox: true,
+    },
+    Part {
+        name: "etcd",
+        purpose: "store of the Kubernetes API",
+        source: Source::Go(GoModule {
+            version: "3.6.7",
+            files: go_files!("etcd", "go.mod", "go.sum", "main.go"),
+            packages: &[("etcd", ".")],
+            version_variables: &[],
+            keep: &[],
+        }),
+        programs: &["etcd"],
+        for_sandbox: true,
+    },
+    Part {
+        name: "Kubernetes",
+        purpose: "API server, controllers, proxy, kubectl",
+        source: Source::Go(GoModule {
+            version: "1.35.8",
+            files: go_files!(
+                "kubernetes",
+                "go.mod",
+                "go.sum",
+                "kube-apiserver/main.go",
+                "kube-controller-manager/main.go",
+                "kube-proxy/main.go",
+                "kubectl/main.go"
+            ),
+            packages: &[
+                ("kube-apiserver", "./kube-apiserver"),
+                ("kube-controller-manager", "./kube-controller-manager"),
+                ("kube-proxy", "./kube-proxy"),
+                ("kubectl", "./kubectl"),
+            ],
+            // Without them kubectl stumbles over its own version.
+            version_variables: &["k8s.io/component-base/version", "k8s.io/client-go/pkg/version"],
+            keep: &[],
+        }),
+        programs: &["kube-apiserver", "kube-controller-manager", "kube-proxy", "kubectl"],
+        for_sandbox: true,
+    },
+    Part {
+        name: "Cluster API",
+        purpose: "core manager and its types",
+        source: Source::Go(GoModule {
+            version: "1.14.2",
+            files: go_files!("cluster-api", "go.mod", "go.sum"),
+            packages: &[("cluster-api-core", "sigs.k8s.io/cluster-api/core")],
+            version_variables: &[],
+            keep: &[("sigs.k8s.io/cluster-api", "core/config", "config")],
+        }),
+        programs: &["cluster-api-core"],
+        for_sandbox: false,
+    },
+];
+
+impl Part {
+    /// Its version, where we choose it. Debian chooses that of its packages.
+    pub fn version(&self) -> Option<&'static str> {
+        match &self.source {
+            Source::Debian { .. } => None,
+            Source::Go(module) => Some(module.version),
+            Source::Python { version, .. } => Some(version),
+        }
+    }
+
+    /// The directory that holds it, if it is not one of the system's.
+    ///
+    /// The name says what it was made from, so that two checkouts with different versions share one cache.
+    pub fn directory(&self) -> Option<PathBuf> {
+        let (version, inputs): (_, Vec<&str>) = match &self.source {
+            Source::Debian { .. } => return None,
+            Source::Go(module) => {
+                (module.version, module.files.iter().flat_map(|(path, text)| [*path, *text]).collect())
+            }
+            Source::Python { version, requirements } => (*version, vec![*requirements]),
+        };
+        let name = self.name.to_lowercase().replace(' ', "-");
+        Some(cache_directory().join(format!("{name}-{version}-{:08x}", fingerprint(&inputs))))
+    }
+
+    /// The programs of it that are not on this machine.
+    pub fn missing(&self) -> Vec<&'static str> {
+        self.programs.iter().copied().filter(|program| self.locate(program).is_none()).collect()
+    }
+
+    /// Where one of its programs is.
+    pub fn locate(&self, program: &str) -> Option<PathBuf> {
+        let assets =
+            std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()).map(PathBuf::from);
+        match (self.directory(), assets) {
+            (Some(_), Some(assets)) if assets.join(program).is_file() => Some(assets.join(program)),
+            (Some(own), _) => {
+                let path = own.join("bin").join(program);
+                (own.join(COMPLETE).is_file() && path.is_file()).then_some(path)
+            }
+            (None, _) => on_path(program),
+        }
+    }
+}
+
+/// Where a program is, or an error that says how to install it.
+pub fn find(program: &str) -> Result<PathBuf> {
+    let part = PARTS.iter().find(|part| part.programs.contains(&program));
+    let found = part.map_or_else(|| on_path(program), |part| part.locate(program));
+    found.ok_or_else(|| Error::Missing {
+        program: program.into(),
+        install: part.map_or("", Part::install).into(),
+    })
+}
+
+impl Part {
+    /// The command that installs it.
+    fn install(&self) -> &'static str {
+        match self.source {
+            Source::Debian { .. } | Source::Python { .. } => {
+                "portcullis parts --install   (in a checkout: make parts)"
+            }
+            Source::Go(_) => "portcullis parts --install   (in a checkout: make parts; takes minutes, once)",
+        }
+    }
+}
+
+/// Looks a program up as a shell would, and in the directories of administrators' programs, which are
+/// missing from the search path of ordinary users.
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(OsStr::new(&path))
+        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+        .map(|directory| directory.join(program))
+        .find(|candidate| is_executable(candidate))
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+}
+
+/// Where parts that we build are kept: `PORTCULLIS_CACHE`, or the user's cache directory.
+pub fn cache_directory() -> PathBuf {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    variable("PORTCULLIS_CACHE")
+        .or_else(|| variable("XDG_CACHE_HOME").map(|cache| cache.join("portcullis")))
+        .or_else(|| variable("HOME").map(|home| home.join(".cache/portcullis")))
+        .unwrap_or_else(|| PathBuf::from("/var/cache/portcullis"))
+        .join("parts")
+}
+
+/// FNV-1a: the same on every machine and with every compiler.
+fn fingerprint(inputs: &[&str]) -> u32 {
+    inputs
+        .iter()
+        .flat_map(|input| input.bytes().chain([0]))
+        .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_program_belongs_to_one_part() {
+        let mut programs: Vec<_> = PARTS.iter().flat_map(|part| part.programs).collect();
+        programs.sort();
+        let count = programs.len();
+        programs.dedup();
+        assert_eq!(programs.len(), count);
+    }
+
+    #[test]
+    fn a_missing_program_says_how_to_install_it() {
+        let part = Part {
+            name: "nothing",
+            purpose: "",
+            source: Source::Debian { packages: &["nothing"] },
+            programs: &["no-such-program-here"],
+            for_sandbox: false,
+        };
+        assert_eq!(part.missing(), ["no-such-program-here"]);
+        assert!(find("no-such-program-here").is_err());
+    }
+
+    #[test]
+    fn the_cache_depends_on_every_file() {
+        assert_ne!(fingerprint(&["a", "b"]), fingerprint(&["ab", ""]));
+        assert_ne!(fingerprint(&["a", "b"]), fingerprint(&["a", "c"]));
+    }
+}

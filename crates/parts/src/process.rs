@@ -1,0 +1,181 @@
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::{Error, Namespace, Result, catalogue};
+
+/// A program about to be started.
+#[derive(Debug)]
+pub struct Launch {
+    name: String,
+    program: PathBuf,
+    args: Vec<OsString>,
+    env: Vec<(OsString, OsString)>,
+}
+
+impl Launch {
+    /// Looks the program up; the error of a missing one says how to install it.
+    pub fn new(program: &str) -> Result<Self> {
+        Ok(Self::path(program, catalogue::find(program)?))
+    }
+
+    /// A program at a known place. `name` is what messages and the log file call it.
+    pub fn path(name: &str, program: impl Into<PathBuf>) -> Self {
+        Launch { name: name.into(), program: program.into(), args: Vec::new(), env: Vec::new() }
+    }
+
+    /// What messages and the log file call it, where several of one program run in one directory.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    #[must_use]
+    pub fn arg(mut self, arg: impl Into<OsString>) -> Self {
+        self.args.push(arg.into());
+        self
+    }
+
+    #[must_use]
+    pub fn args<A: Into<OsString>>(mut self, args: impl IntoIterator<Item = A>) -> Self {
+        self.args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    #[must_use]
+    pub fn env(mut self, key: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.env.push((key.into(), value.into()));
+        self
+    }
+
+    /// Starts it inside `namespace`, with its output appended to `<logs>/<name>.log`.
+    ///
+    /// It runs in a process group of its own, so that Ctrl-C at the terminal reaches only its owner, which
+    /// then ends it in order; and the kernel kills it when its owner dies without a chance to do so.
+    pub fn start(self, namespace: &Namespace, logs: &Path) -> Result<Process> {
+        let log = logs.join(format!("{}.log", self.name));
+        let cannot_log = || format!("cannot write {}", log.display());
+        let output =
+            OpenOptions::new().create(true).append(true).open(&log).map_err(Error::io(cannot_log()))?;
+        let errors = output.try_clone().map_err(Error::io(cannot_log()))?;
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--pdeathsig", "KILL", "--"])
+            .arg(&self.program)
+            .args(&self.args)
+            .envs(self.env)
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            .process_group(0);
+        let child = namespace.spawn(command).map_err(Error::io(format!(
+            "cannot start {} ({})",
+            self.name,
+            self.program.display()
+        )))?;
+        Ok(Process { name: self.name, log, child, _namespace: namespace.clone() })
+    }
+}
+
+/// A running program. It and everything in its process group is killed when this is dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    log: PathBuf,
+    child: Child,
+    /// The thread that started it must live as long as it does.
+    _namespace: Namespace,
+}
+
+impl Process {
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// How it ended, if it did.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits until `ready` says so. Fails early, with the end of its log, when the program ends.
+    pub fn wait_until(&mut self, within: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(status) = self.ended() {
+                return Err(Error::process(&self.name, format!("ended at once ({status})"), &self.log));
+            }
+            if ready() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let what = format!("was not ready after {} s", within.as_secs());
+                return Err(Error::process(&self.name, what, &self.log));
+            }
+            sleep(POLL);
+        }
+    }
+
+    /// Sends a signal to it and everything in its process group.
+    pub fn signal(&self, signal: Signal) {
+        // It may just have ended, which is what most signals are for.
+        let _ = killpg(self.group(), signal);
+    }
+
+    /// Asks it to end; kills it when it has not after `within`.
+    pub fn stop(mut self, within: Duration) {
+        self.signal(Signal::SIGTERM);
+        let deadline = Instant::now() + within;
+        while self.ended().is_none() && Instant::now() < deadline {
+            sleep(POLL);
+        }
+    }
+
+    fn group(&self) -> Pid {
+        Pid::from_raw(self.child.id().cast_signed())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Once it has ended, its number could belong to somebody else.
+        if self.ended().is_none() {
+            self.signal(Signal::SIGKILL);
+            let _ = self.child.wait();
+        }
+    }
+}
+
+/// Often enough that nobody waits for it, seldom enough to leave the machine to the program that starts.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Runs a short command to its end inside `namespace` and gives its standard output.
+pub fn run(namespace: &Namespace, program: &str, args: &[&str]) -> Result<String> {
+    let path = catalogue::find(program)?;
+    let output = namespace
+        .run(|| Command::new(path).args(args).stdin(Stdio::null()).output())
+        .map_err(Error::io(format!("cannot run {program}")))?;
+    if output.status.success() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let said = if output.stderr.is_empty() { &output.stdout } else { &output.stderr };
+    Err(Error::Command {
+        command: std::iter::once(program).chain(args.iter().copied()).collect::<Vec<_>>().join(" "),
+        output: String::from_utf8_lossy(said).trim().to_owned(),
+    })
+}

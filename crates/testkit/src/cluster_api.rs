@@ -1,0 +1,100 @@
+use std::fs;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
+use portcullis_parts::kubernetes::Kubernetes;
+use portcullis_parts::{Error, Launch, Port, Process, Result, catalogue};
+use serde_json::{Value, json};
+
+/// The Cluster API core manager with its types, webhooks and conversions.
+#[derive(Debug)]
+pub struct ClusterApi {
+    _webhooks: Port,
+    _health: Port,
+    _process: Process,
+}
+
+impl ClusterApi {
+    /// Installs the types into `kubernetes` and starts the manager beside it.
+    #[track_caller]
+    pub fn start(kubernetes: &Kubernetes) -> Self {
+        start(kubernetes).unwrap_or_else(|error| panic!("{error}"))
+    }
+}
+
+fn start(kubernetes: &Kubernetes) -> Result<ClusterApi> {
+    let part = catalogue::PARTS.iter().find(|part| part.name == "Cluster API");
+    let manager = Launch::new("cluster-api-core")?;
+    let config = part.and_then(catalogue::Part::directory).unwrap_or_default().join("config");
+    let (webhooks, health) = (Port::any()?, Port::any()?);
+
+    let directory = crate::directory("capi");
+    let server = kubernetes.authority().server("cluster-api", &["localhost", "127.0.0.1"])?;
+    for (from, to) in [(&server.certificate, "tls.crt"), (&server.key, "tls.key")] {
+        fs::copy(from, directory.join(to))
+            .map_err(|source| Error::Io { what: format!("cannot write {to}"), source })?;
+    }
+    let authority = fs::read(kubernetes.authority().certificate())
+        .map_err(|source| Error::Io { what: "cannot read the authority's certificate".into(), source })?;
+    let place = Place {
+        url: format!("https://127.0.0.1:{}", webhooks.number()),
+        authority: BASE64.encode(authority),
+    };
+
+    let types = kubernetes.kubectl(&["kustomize", &config.join("crd").display().to_string()])?;
+    apply(kubernetes, &types, &place)?;
+    kubernetes.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"])?;
+    let mut process = manager
+        .env("POD_IP", "127.0.0.1")
+        .arg(format!("--kubeconfig={}", kubernetes.kubeconfig().display()))
+        .arg(format!("--webhook-cert-dir={}", directory.display()))
+        .arg(format!("--webhook-port={}", webhooks.number()))
+        .arg(format!("--health-addr=127.0.0.1:{}", health.number()))
+        .arg("--diagnostics-address=0")
+        .start(kubernetes.namespace(), &directory)?;
+    let port = webhooks.number();
+    let namespace = kubernetes.namespace();
+    process.wait_until(Duration::from_secs(90), || {
+        namespace.run(|| TcpStream::connect(("127.0.0.1", port)).is_ok())
+    })?;
+    // Only now: from here on every write of a Cluster or Machine asks the manager.
+    let manifests = fs::read_to_string(config.join("webhook/manifests.yaml"))
+        .map_err(|source| Error::Io { what: "cannot read the webhooks' manifest".into(), source })?;
+    apply(kubernetes, &manifests, &place)?;
+    Ok(ClusterApi { _webhooks: webhooks, _health: health, _process: process })
+}
+
+/// Where the manager answers webhooks, and whose signature shows that it is the manager.
+struct Place {
+    url: String,
+    authority: String,
+}
+
+fn apply(kubernetes: &Kubernetes, manifest: &str, place: &Place) -> Result<()> {
+    let arguments = ["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"];
+    let text = kubernetes.kubectl_as(kubernetes.kubeconfig(), &arguments, manifest)?;
+    let mut changed = String::new();
+    // kubectl prints one document after the other.
+    for document in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
+        let mut object =
+            document.map_err(|error| Error::Unsuitable(format!("kubectl printed no JSON: {error}")))?;
+        if object["kind"] == "CustomResourceDefinition" {
+            // The manager finds the version to speak by these, which an installation by kustomize adds.
+            object["metadata"]["labels"]["cluster.x-k8s.io/v1beta1"] = json!("v1beta1");
+            object["metadata"]["labels"]["cluster.x-k8s.io/v1beta2"] = json!("v1beta2");
+            relocate(&mut object["spec"]["conversion"]["webhook"], place);
+        }
+        for webhook in object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
+            relocate(webhook, place);
+        }
+        changed.push_str(&format!("---\n{object}\n"));
+    }
+    kubernetes.apply(&changed).map(drop)
+}
+
+/// Replaces the reference to the manager's Service, which does not exist here, by its URL.
+fn relocate(webhook: &mut Value, place: &Place) {
+    let path = webhook["clientConfig"]["service"]["path"].as_str().unwrap_or_default();
+    webhook["clientConfig"] = json!({"url": format!("{}{path}", place.url), "caBundle": place.authority});
+}

@@ -1,0 +1,46 @@
+//! The real parts that tests run against, and a lab of network namespaces in which packets decide.
+//!
+//! Every part is ready when its function returns and gone when its value is dropped, also after a panic or
+//! when the test is killed. A test that needs a part which is not installed fails and says how to install it.
+
+mod api;
+mod cluster_api;
+mod haproxy;
+mod kube_proxy;
+mod lab;
+mod probe;
+mod raft;
+mod virtual_machine;
+mod wait;
+
+pub use api::{kubernetes, kubernetes_in};
+pub use cluster_api::ClusterApi;
+pub use haproxy::HaProxy;
+pub use kube_proxy::KubeProxy;
+pub use lab::{Host, Server, link};
+pub use portcullis_parts as parts;
+pub use probe::{Failure, Target, can_connect, connect};
+pub use raft::Raft;
+pub use virtual_machine::{ovn, plug};
+pub use wait::eventually;
+
+use std::sync::LazyLock;
+
+use portcullis_parts::{AwsSimulator, Port, Scratch};
+
+/// The directory of this test process. It outlives every part, and is removed when the process ends.
+static SCRATCH: LazyLock<Scratch> = LazyLock::new(|| Scratch::new().expect("a directory for the test"));
+
+/// A directory of its own for one part.
+fn directory(part: &str) -> std::path::PathBuf {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    SCRATCH.directory(&format!("{part}{number}")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Starts an AWS simulator with nothing in it.
+pub fn aws() -> AwsSimulator {
+    let port = Port::any().unwrap_or_else(|error| panic!("{error}"));
+    AwsSimulator::start(port, &directory("aws")).unwrap_or_else(|error| panic!("{error}"))
+}

@@ -1,0 +1,11 @@
+//! Every real part, used for what it is there for. One program, so that tests share what they can.
+
+mod aws;
+mod cluster_api;
+mod haproxy;
+mod kube_proxy;
+mod kubernetes;
+mod lab;
+mod lifetime;
+mod ovn;
+mod raft;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use crate::config::{Problem, Unusable};
+use crate::config::{Problem, Unusable, Why};
 
 /// The exit codes. Scripts rely on them: a code never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,16 +88,19 @@ impl From<anyhow::Error> for Failure {
 
 impl From<Unusable> for Failure {
     fn from(unusable: Unusable) -> Self {
-        let (exit, advice) = if unusable.denied {
-            (
-                Exit::Lacking,
-                "Run as a user who may read it, or change its permissions.",
-            )
-        } else {
-            (
+        let (exit, advice) = match unusable.why {
+            Why::Wrong => (
                 Exit::Usage,
                 "`portcullis show-config -m default` shows every key with its default.",
-            )
+            ),
+            Why::Missing => (
+                Exit::Usage,
+                "Look at --config and at PORTCULLIS_CONFIG; without both, defaults are used.",
+            ),
+            Why::Denied => (
+                Exit::Lacking,
+                "Run as a user who may read it, or change its permissions.",
+            ),
         };
         Self {
             exit,

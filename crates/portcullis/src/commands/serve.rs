@@ -80,7 +80,7 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
 
 fn files(loaded: &Loaded) -> String {
     if loaded.files.is_empty() {
-        return "none, all defaults".to_owned();
+        return "none".to_owned();
     }
     let names: Vec<_> = loaded.files.iter().map(|f| f.display().to_string()).collect();
     names.join(", ")

@@ -17,6 +17,7 @@ pub(crate) struct Args {
     #[arg(short, long, value_enum, default_value = "effective")]
     mode: Which,
 
+    /// In which form
     #[arg(short, long, value_enum, value_name = "FORM", default_value = "yaml")]
     output: Format,
 }

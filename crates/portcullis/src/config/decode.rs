@@ -34,19 +34,13 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
         warnings: RefCell::default(),
     };
     let mut errors: Vec<Problem> = Vec::new();
-    loop {
+    let value = loop {
         let error = match T::deserialize(Decoder {
             node,
             path: &Path::Top,
             pass: &pass,
         }) {
-            Ok(value) => {
-                let result = if errors.is_empty() { Ok(value) } else { Err(errors) };
-                return Decoded {
-                    result,
-                    warnings: pass.warnings.into_inner(),
-                };
-            }
+            Ok(value) => break Some(value),
             Err(error) => error,
         };
         let problem = error.into_problem(node);
@@ -56,12 +50,18 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
             errors.push(problem);
         }
         if path.is_empty() || !pass.skip.insert(path) {
-            return Decoded {
-                result: Err(errors),
-                warnings: pass.warnings.into_inner(),
-            };
+            break None;
         }
-    }
+    };
+    // A reader mends one file from top to bottom.
+    errors.sort_by(|a, b| a.at.cmp(&b.at));
+    let mut warnings = pass.warnings.into_inner();
+    warnings.sort_by(|a, b| a.at.cmp(&b.at));
+    let result = match value {
+        Some(value) if errors.is_empty() => Ok(value),
+        _ => Err(errors),
+    };
+    Decoded { result, warnings }
 }
 
 /// Whether `path` is part of the value at `above`.

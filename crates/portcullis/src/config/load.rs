@@ -54,8 +54,18 @@ impl Default for Loaded {
 pub(crate) struct Unusable {
     pub(crate) errors: Vec<Problem>,
     pub(crate) warnings: Vec<Problem>,
-    /// A file is there and may not be read: no edit of it would help.
-    pub(crate) denied: bool,
+    pub(crate) why: Why,
+}
+
+/// What would help, if there is no configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// An edit of a file or a flag.
+    Wrong,
+    /// Another path: the file named by the user is not there.
+    Missing,
+    /// Another user: the file is there and may not be read.
+    Denied,
 }
 
 impl Loaded {
@@ -68,27 +78,38 @@ impl Loaded {
 impl Sources {
     pub(crate) fn load(self) -> Result<Loaded, Unusable> {
         let mut warnings = Vec::new();
-        let (files, merged) = self.read(&mut warnings).map_err(|problems| Unusable {
-            denied: problems.iter().any(|p| p.denied),
-            errors: problems.into_iter().map(|p| p.problem).collect(),
+        let (files, merged) = self.read(&mut warnings).map_err(|unreadable| Unusable {
+            why: unreadable.first().map_or(Why::Wrong, |u| u.why),
+            errors: unreadable.into_iter().map(|u| u.problem).collect(),
             warnings: Vec::new(),
         })?;
         let Decoded {
             result,
-            warnings: more,
+            warnings: unknown,
         } = decode::<Config>(&merged);
-        warnings.extend(more);
+        // A file may be shared with a newer version that knows more keys. What was typed just now is a mistake.
+        let (mut typed, unknown): (Vec<_>, Vec<_>) =
+            unknown.into_iter().partition(|w| w.at == Location::Flag);
+        for problem in &mut typed {
+            "unknown key".clone_into(&mut problem.message);
+        }
+        warnings.extend(unknown);
         match result {
-            Ok(config) => Ok(Loaded {
+            Ok(config) if typed.is_empty() => Ok(Loaded {
                 config,
                 files,
                 warnings,
                 merged,
             }),
-            Err(errors) => Err(Unusable {
-                errors,
+            Ok(_) => Err(Unusable {
+                errors: typed,
                 warnings,
-                denied: false,
+                why: Why::Wrong,
+            }),
+            Err(errors) => Err(Unusable {
+                errors: [errors, typed].concat(),
+                warnings,
+                why: Why::Wrong,
             }),
         }
     }
@@ -128,21 +149,22 @@ impl Sources {
 
 struct Unreadable {
     problem: Problem,
-    denied: bool,
+    why: Why,
 }
 
 impl Unreadable {
     fn io(path: &Path, error: &io::Error) -> Self {
-        let at = Location::File(Arc::from(path));
-        let denied = error.kind() == ErrorKind::PermissionDenied;
-        let problem = match error.kind() {
-            ErrorKind::NotFound => Problem::new(at, "", "there is no such file"),
-            ErrorKind::IsADirectory => Problem::new(at, "", "this is a directory, not a YAML file"),
-            ErrorKind::NotADirectory => Problem::new(at, "", "this is not a directory"),
-            ErrorKind::PermissionDenied => Problem::new(at, "", "not readable for this user"),
-            _ => Problem::new(at, "", format!("cannot be read: {error}")),
+        let (why, message) = match error.kind() {
+            ErrorKind::NotFound => (Why::Missing, "there is no such file".to_owned()),
+            ErrorKind::PermissionDenied => (Why::Denied, "not readable for this user".to_owned()),
+            ErrorKind::IsADirectory => (Why::Wrong, "this is a directory, not a YAML file".to_owned()),
+            ErrorKind::NotADirectory => (Why::Wrong, "this is not a directory".to_owned()),
+            _ => (Why::Wrong, format!("cannot be read: {error}")),
         };
-        Self { problem, denied }
+        Self {
+            problem: Problem::new(Location::File(Arc::from(path)), "", message),
+            why,
+        }
     }
 }
 
@@ -150,7 +172,7 @@ impl From<Problem> for Unreadable {
     fn from(problem: Problem) -> Self {
         Self {
             problem,
-            denied: false,
+            why: Why::Wrong,
         }
     }
 }

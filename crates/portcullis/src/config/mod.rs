@@ -20,7 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
-pub(crate) use load::{Loaded, Sources, Unusable};
+pub(crate) use load::{Loaded, Sources, Unusable, Why};
 pub(crate) use problem::Problem;
 pub(crate) use set::Setting;
 

@@ -52,14 +52,15 @@ impl fmt::Display for Problem {
     }
 }
 
-/// The name that `typed` was most likely meant to be, if one is near enough.
+/// The name that `typed` was most likely meant to be, if one is near enough: one slip, or one in three letters.
 pub(crate) fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
     let typed = typed.to_lowercase();
+    let most = (typed.chars().count() / 3).max(1);
     known
         .iter()
-        .map(|name| (strsim::jaro_winkler(&typed, &name.to_lowercase()), *name))
-        .filter(|(likeness, _)| *likeness > 0.8)
-        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|name| (strsim::damerau_levenshtein(&typed, &name.to_lowercase()), *name))
+        .filter(|(slips, _)| *slips <= most)
+        .min_by_key(|(slips, _)| *slips)
         .map(|(_, name)| name)
 }
 
@@ -79,11 +80,14 @@ mod tests {
             ("Listen", Some("listen")),
             ("listenaddress", Some("listenAddress")),
             ("obsrve", Some("observe")),
+            ("lgo", Some("log")),
+            ("listenAddr", Some("listenAddress")),
+            ("x", None),
             ("color", None),
             ("", None),
         ] {
             assert_eq!(
-                nearest(typed, &["listen", "listenAddress", "observe", "manage"]),
+                nearest(typed, &["listen", "listenAddress", "observe", "manage", "log"]),
                 expected,
                 "{typed}"
             );

@@ -240,13 +240,13 @@ fn unknown_keys_are_warnings_with_the_nearest_name() {
         warnings[0],
         "c.yaml:1: nmae: unknown key, ignored. Did you mean `name`?"
     );
-    assert!(
-        warnings[1].starts_with("c.yaml:5: zzz: unknown key, ignored. Known here: `name`, "),
-        "{warnings:?}"
-    );
     assert_eq!(
-        warnings[2],
+        warnings[1],
         "c.yaml:4: listeners[0].host: unknown key, ignored. Did you mean `hosts`?"
+    );
+    assert!(
+        warnings[2].starts_with("c.yaml:5: zzz: unknown key, ignored. Known here: `name`, "),
+        "{warnings:?}"
     );
     assert_eq!(
         warnings[3],

@@ -160,16 +160,29 @@ fn errors_of_several_files_come_together() {
     assert_eq!(
         shown(&directory, &error.errors),
         [
+            "config.d/10.yaml:1: telemetry.listen: expected an address and port such as 127.0.0.1:9695, found `here`",
             "config.yaml:1: mode: expected `manage` or `observe`, found `x`",
             "config.yaml:2: log.format: expected `text` or `json`, found `xml`",
             "--set log.level: expected a level (off, error, warn, info, debug, trace) or a list such as \
              info,portcullis=debug, found `loud`",
-            "config.d/10.yaml:1: telemetry.listen: expected an address and port such as 127.0.0.1:9695, found `here`",
         ]
     );
     assert_eq!(
         shown(&directory, &error.warnings),
         ["config.d/10.yaml:1: telemetry.lisen: unknown key, ignored. Did you mean `listen`?"]
+    );
+}
+
+#[test]
+fn an_unknown_key_on_the_command_line_is_an_error() {
+    let directory = directory(&[("config.yaml", b"")]);
+    let error = load(&directory, &["telemetry.lisen=1", "mode=x"]).unwrap_err();
+    assert_eq!(
+        shown(&directory, &error.errors),
+        [
+            "--set mode: expected `manage` or `observe`, found `x`",
+            "--set telemetry.lisen: unknown key. Did you mean `listen`?",
+        ]
     );
 }
 

@@ -60,10 +60,7 @@ enum Command {
 pub(crate) fn run() -> Result<(), Failure> {
     let Cli { global, command } = Cli::parse();
     global.color.apply();
-    let sources = Sources {
-        file: global.config,
-        settings: global.set,
-    };
+    let sources = Sources::new(global.config, global.set);
     match command {
         Command::Serve => serve::run(sources),
         Command::ShowConfig(args) => show_config::run(&args, sources),

@@ -134,6 +134,22 @@ mod tests {
     struct Quoting(#[source] std::io::Error);
 
     #[test]
+    fn what_may_not_be_read_is_lacking_and_the_rest_is_usage() {
+        for (why, exit) in [
+            (Why::Wrong, Exit::Usage),
+            (Why::Missing, Exit::Usage),
+            (Why::Denied, Exit::Lacking),
+        ] {
+            let failure = Failure::from(Unusable {
+                errors: Vec::new(),
+                warnings: Vec::new(),
+                why,
+            });
+            assert_eq!(failure.exit, exit, "{why:?}");
+        }
+    }
+
+    #[test]
     fn a_chain_is_whole_and_says_nothing_twice() {
         let error = anyhow::Error::new(Quoting(std::io::Error::other("disk gone"))).context("cannot start");
         assert_eq!(chain(&error), "cannot start: reading failed: disk gone");

@@ -211,6 +211,26 @@ fn an_open_request_does_not_prevent_the_end() {
 }
 
 #[test]
+fn a_second_signal_ends_it_at_once() {
+    let mut server = Server::start("");
+    let mut stream = server.connect();
+    write!(stream, "GET /livez HTTP/1.1\r\nHost:").unwrap();
+    server.get("/livez");
+    server.signal(Signal::TERM);
+    let mut line = String::new();
+    server.log.read_line(&mut line).unwrap();
+    assert!(line.contains("stopping; a second signal ends at once"), "{line}");
+    let asked = Instant::now();
+    server.signal(Signal::INT);
+    assert_eq!(server.wait().code(), Some(1));
+    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    assert_eq!(
+        server.rest_of_log(),
+        "error: ended by a second signal, SIGINT, with requests still open\n"
+    );
+}
+
+#[test]
 fn logs_are_json_when_asked_even_the_warnings() {
     let mut server = Server::start("log: {format: json}\nlgo: 1\n");
     let started: Value = serde_json::from_str(&server.started).unwrap();

@@ -24,6 +24,9 @@ pub(crate) struct Decoded<T> {
     pub(crate) warnings: Vec<Problem>,
 }
 
+/// More than anyone reads at once. Each error costs a pass over the document.
+const MOST_ERRORS: usize = 50;
+
 /// Decodes `node` and finds every error it can, not only the first.
 ///
 /// serde stops at the first error. So each pass notes its error, and the next one leaves the value at fault
@@ -49,7 +52,7 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
         if !pass.skip.iter().any(|skipped| is_below(skipped, &path)) {
             errors.push(problem);
         }
-        if path.is_empty() || !pass.skip.insert(path) {
+        if path.is_empty() || !pass.skip.insert(path) || errors.len() == MOST_ERRORS {
             break None;
         }
     };

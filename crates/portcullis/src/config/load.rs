@@ -19,11 +19,12 @@ use super::{Config, yaml};
 const DEFAULT_FILE: &str = "/etc/portcullis/config.yaml";
 
 /// What the command line says about where the configuration comes from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sources {
+    file: PathBuf,
     /// A file named by the user must exist; the default one need not.
-    pub(crate) file: Option<PathBuf>,
-    pub(crate) settings: Vec<Setting>,
+    named: bool,
+    settings: Vec<Setting>,
 }
 
 /// A configuration, and how it came to be.
@@ -76,6 +77,15 @@ impl Loaded {
 }
 
 impl Sources {
+    pub(crate) fn new(file: Option<PathBuf>, settings: Vec<Setting>) -> Self {
+        let named = file.is_some();
+        Self {
+            file: file.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE)),
+            named,
+            settings,
+        }
+    }
+
     pub(crate) fn load(self) -> Result<Loaded, Unusable> {
         let mut warnings = Vec::new();
         let (files, merged) = self.read(&mut warnings).map_err(|unreadable| Unusable {
@@ -115,8 +125,11 @@ impl Sources {
     }
 
     fn read(self, warnings: &mut Vec<Problem>) -> Result<(Vec<PathBuf>, Node), Vec<Unreadable>> {
-        let named = self.file.is_some();
-        let file = self.file.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+        let Self {
+            file,
+            named,
+            settings,
+        } = self;
         let mut errors = Vec::new();
         let mut files = Vec::new();
         let mut merged = Node::new(Value::Map(Vec::new()), Location::File(Arc::from(file.as_path())));
@@ -136,7 +149,7 @@ impl Sources {
                 Err(error) => errors.push(error),
             }
         }
-        for setting in self.settings {
+        for setting in settings {
             merged = merge(merged, setting.into_node());
         }
         if errors.is_empty() {

@@ -5,7 +5,7 @@ use std::fmt;
 use super::node::Location;
 
 /// One finding: where, which key, what. The same shape serves errors and warnings.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
     pub(crate) at: Location,
     /// The key path such as `telemetry.listen`; empty for the file as a whole.
@@ -64,7 +64,7 @@ pub(crate) fn nearest<'a>(typed: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, name)| name)
 }
 
-/// `did you mean` for an error or a warning.
+/// The hint for a name that is not known, if a known one is near.
 pub(crate) fn did_you_mean(typed: &str, known: &[&str]) -> Option<String> {
     nearest(typed, known).map(|name| format!("Did you mean `{name}`?"))
 }

@@ -220,6 +220,12 @@ listenAddress: [10.0.0.1, x, y]
 }
 
 #[test]
+fn errors_beyond_reading_are_left_out() {
+    let text = format!("listenAddress: [{}]", vec!["x"; 5000].join(", "));
+    assert_eq!(errors(&text).len(), MOST_ERRORS);
+}
+
+#[test]
 fn a_document_that_is_no_map_says_which_keys_there_are() {
     let errors = errors("just text");
     assert!(

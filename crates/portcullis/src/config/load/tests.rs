@@ -20,11 +20,7 @@ fn directory(files: &[(&str, &[u8])]) -> TempDir {
 
 fn load(directory: &TempDir, settings: &[&str]) -> Result<Loaded, Unusable> {
     let settings = settings.iter().map(|s| s.parse().unwrap()).collect();
-    Sources {
-        file: Some(directory.path().join("config.yaml")),
-        settings,
-    }
-    .load()
+    Sources::new(Some(directory.path().join("config.yaml")), settings).load()
 }
 
 /// The findings, with the temporary directory left out of them.
@@ -100,13 +96,43 @@ fn later_files_and_flags_win() {
 }
 
 #[test]
-fn drop_ins_are_read_without_a_main_file_only_when_that_is_not_named() {
+fn only_a_file_named_by_the_user_must_exist() {
     let directory = directory(&[("config.d/10.yaml", b"mode: observe\n")]);
     let error = load(&directory, &[]).unwrap_err();
     assert_eq!(
         shown(&directory, &error.errors),
         ["config.yaml: there is no such file"]
     );
+
+    let file = directory.path().join("config.yaml");
+    let loaded = Sources {
+        file,
+        named: false,
+        settings: Vec::new(),
+    }
+    .load()
+    .unwrap();
+    assert_eq!(
+        loaded.config.mode,
+        Mode::Observe,
+        "the drop-ins count without a main file"
+    );
+    assert_eq!(loaded.files.len(), 1);
+}
+
+#[test]
+fn a_file_without_an_extension_has_its_drop_ins_too() {
+    let directory = directory(&[
+        ("main", b""),
+        ("main.d/1.yaml", b"mode: observe\n"),
+        ("odd.d", b"mode: observe\n"),
+    ]);
+    for name in ["main", "odd.d"] {
+        let loaded = Sources::new(Some(directory.path().join(name)), Vec::new())
+            .load()
+            .unwrap();
+        assert_eq!(loaded.config.mode, Mode::Observe, "{name}");
+    }
 }
 
 #[test]
@@ -171,6 +197,14 @@ fn errors_of_several_files_come_together() {
         shown(&directory, &error.warnings),
         ["config.d/10.yaml:1: telemetry.lisen: unknown key, ignored. Did you mean `listen`?"]
     );
+}
+
+/// Tests may run as root, who may read everything.
+#[test]
+fn a_file_that_may_not_be_read_is_told_from_a_missing_one() {
+    let error = Unreadable::io("c.yaml".as_ref(), &io::Error::from(ErrorKind::PermissionDenied));
+    assert_eq!(error.problem.to_string(), "c.yaml: not readable for this user");
+    assert_eq!(error.why, Why::Denied);
 }
 
 #[test]

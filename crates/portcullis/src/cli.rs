@@ -1,0 +1,74 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::commands::{completions, serve, show_config, version};
+use crate::config::{Setting, Sources};
+use crate::exit::{Exit, Failure};
+use crate::output::Color;
+
+/// Decides who may reach what, through which load balancer, and makes AWS, OVN, HAProxy and the host agree.
+#[derive(Debug, Parser)]
+#[command(name = "portcullis", version, after_help = Exit::list())]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Args)]
+struct Global {
+    /// Configuration file [default: /etc/portcullis/config.yaml, if it exists]
+    ///
+    /// Files named *.yaml in the directory of the same name ending in .d (/etc/portcullis/config.d/), though not in
+    /// directories below it, are merged over it in lexical order: maps are merged, lists are replaced, and a null
+    /// brings back the default.
+    #[arg(long, global = true, value_name = "FILE", env = "PORTCULLIS_CONFIG", hide_env_values = true)]
+    config: Option<PathBuf>,
+
+    /// Set one configuration key, over what the files say; may be repeated
+    ///
+    /// Examples: --set mode=observe, --set telemetry.listen=127.0.0.1:9695
+    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    set: Vec<Setting>,
+
+    /// When to use colours
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: Color,
+}
+
+/// One module in `commands` each.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the roles that the configuration enables, until a signal ends them
+    Serve,
+    ShowConfig(show_config::Args),
+    Completions(completions::Args),
+    Version(version::Args),
+}
+
+/// Reads the command line and does what it says. Wrong usage ends the program here, with clap's own words.
+pub(crate) fn run() -> Result<(), Failure> {
+    let Cli { global, command } = Cli::parse();
+    global.color.apply();
+    let sources = Sources::new(global.config, global.set);
+    match command {
+        Command::Serve => serve::run(sources),
+        Command::ShowConfig(args) => show_config::run(&args, sources),
+        Command::Completions(args) => completions::run(&args),
+        Command::Version(args) => version::run(&args),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        super::Cli::command().debug_assert();
+    }
+}

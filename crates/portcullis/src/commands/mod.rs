@@ -1,0 +1,6 @@
+//! One module per subcommand: its arguments and a `run`. `cli::Command` lists them.
+
+pub(crate) mod completions;
+pub(crate) mod serve;
+pub(crate) mod show_config;
+pub(crate) mod version;

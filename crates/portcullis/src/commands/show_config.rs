@@ -1,0 +1,68 @@
+//! `portcullis show-config`
+
+use anyhow::Context;
+use clap::ValueEnum;
+use serde_json::Value;
+
+use crate::config::{Config, Loaded, Sources};
+use crate::exit::Failure;
+use crate::output::{self, Format};
+
+/// Print the configuration
+///
+/// As YAML or JSON it can be loaded again and means the same. As a table it says where each value comes from.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// What to show
+    #[arg(short, long, value_enum, default_value = "effective")]
+    mode: Which,
+
+    /// In which form
+    #[arg(short, long, value_enum, value_name = "FORM", default_value = "yaml")]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Which {
+    /// What the files and flags amount to
+    Effective,
+    /// What holds when nothing is set; no file is read
+    Default,
+}
+
+pub(crate) fn run(args: &Args, sources: Sources) -> Result<(), Failure> {
+    let loaded = match args.mode {
+        Which::Effective => sources.load()?,
+        Which::Default => Loaded::default(),
+    };
+    output::warnings(&loaded.warnings);
+    let text = match args.output {
+        Format::Yaml => output::yaml(&loaded.config)?,
+        Format::Json => output::json(&loaded.config)?,
+        Format::Table => table(&loaded)?,
+    };
+    output::print(&text)?;
+    Ok(())
+}
+
+fn table(loaded: &Loaded) -> anyhow::Result<String> {
+    let config = serde_json::to_value::<&Config>(&loaded.config).context("cannot print the configuration")?;
+    let mut rows = Vec::new();
+    collect(&config, &mut Vec::new(), loaded, &mut rows);
+    Ok(output::table(&["KEY", "VALUE", "FROM"], &rows))
+}
+
+/// A row for every value that is not a map. A list is one value: files replace it as a whole.
+fn collect<'c>(value: &'c Value, keys: &mut Vec<&'c str>, loaded: &Loaded, rows: &mut Vec<Vec<String>>) {
+    if let Value::Object(map) = value {
+        for (key, value) in map {
+            keys.push(key);
+            collect(value, keys, loaded, rows);
+            keys.pop();
+        }
+        return;
+    }
+    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let from = loaded.origin(keys).map_or_else(|| "default".to_owned(), ToString::to_string);
+    rows.push(vec![keys.join("."), shown, from]);
+}

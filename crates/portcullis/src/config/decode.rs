@@ -1,0 +1,551 @@
+//! Turns nodes into the configuration's types: a serde deserializer that always knows the key path and the
+//! line it stands on.
+//!
+//! Two kinds of serde attributes would defeat it, because serde then buffers values and forgets where they
+//! came from: `flatten`, and enums that are `untagged` or internally tagged. Sections do without them.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fmt::{self, Display};
+
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Deserializer, EnumAccess, Expected, IntoDeserializer, MapAccess,
+    SeqAccess, Unexpected, VariantAccess, Visitor,
+};
+
+use super::node::{Entry, Location, Node, Value, quoted};
+use super::path::Path;
+use super::problem::{Problem, did_you_mean};
+
+/// What came out of a decode: a value only when there are no errors; warnings in any case.
+#[derive(Debug)]
+pub(crate) struct Decoded<T> {
+    pub(crate) result: Result<T, Vec<Problem>>,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+/// More than anyone reads at once. Each error costs a pass over the document.
+const MOST_ERRORS: usize = 50;
+
+/// Decodes `node` and finds every error it can, not only the first.
+///
+/// serde stops at the first error. So each pass notes its error, and the next one leaves the value at fault
+/// out, as if it had not been written, until nothing more is wrong.
+pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
+    let mut pass = Pass { skip: BTreeSet::new(), warnings: RefCell::default() };
+    let mut errors: Vec<Problem> = Vec::new();
+    let value = loop {
+        let error = match T::deserialize(Decoder { node, path: &Path::Top, pass: &pass }) {
+            Ok(value) => break Some(value),
+            Err(error) => error,
+        };
+        let problem = error.into_problem(node);
+        let path = problem.path.clone();
+        // Leaving a value out can make its surroundings incomplete; that is not the user's mistake.
+        if !pass.skip.iter().any(|skipped| is_below(skipped, &path)) {
+            errors.push(problem);
+        }
+        if path.is_empty() || !pass.skip.insert(path) || errors.len() == MOST_ERRORS {
+            break None;
+        }
+    };
+    // A reader mends one file from top to bottom.
+    errors.sort_by(|a, b| a.at.cmp(&b.at));
+    let mut warnings = pass.warnings.into_inner();
+    warnings.sort_by(|a, b| a.at.cmp(&b.at));
+    let result = match value {
+        Some(value) if errors.is_empty() => Ok(value),
+        _ => Err(errors),
+    };
+    Decoded { result, warnings }
+}
+
+/// Whether `path` is part of the value at `above`.
+fn is_below(path: &str, above: &str) -> bool {
+    above.is_empty() || path.strip_prefix(above).is_some_and(|rest| rest.starts_with(['.', '[']))
+}
+
+/// Decodes a value that is written as text and has a form of its own: an address, a duration, a CIDR.
+///
+/// `expected` completes "expected …" in the error. `parse` may say more about what it did not like.
+pub(crate) fn from_text<'de, D: Deserializer<'de>, T>(
+    deserializer: D,
+    expected: &'static str,
+    parse: fn(&str) -> Result<T, Option<String>>,
+) -> Result<T, D::Error> {
+    struct Text<T> {
+        expected: &'static str,
+        parse: fn(&str) -> Result<T, Option<String>>,
+    }
+
+    impl<T> Visitor<'_> for Text<T> {
+        type Value = T;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.expected)
+        }
+
+        fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+            (self.parse)(text).map_err(|more| match more {
+                Some(more) => {
+                    E::custom(format!("expected {}, found {}. {more}", self.expected, quoted(text)))
+                }
+                None => E::invalid_value(Unexpected::Str(text), &self),
+            })
+        }
+    }
+
+    deserializer.deserialize_str(Text { expected, parse })
+}
+
+/// What all decoders of one pass share.
+struct Pass {
+    /// Paths to leave out, because an earlier pass failed on them.
+    skip: BTreeSet<String>,
+    warnings: RefCell<Vec<Problem>>,
+}
+
+impl Pass {
+    fn warn(&self, problem: Problem) {
+        let mut warnings = self.warnings.borrow_mut();
+        if !warnings.contains(&problem) {
+            warnings.push(problem);
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Error {
+    message: String,
+    hint: Option<String>,
+    place: Option<(Location, String)>,
+}
+
+impl Error {
+    fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None, place: None }
+    }
+
+    fn expected(expected: impl Display, found: &Value) -> Self {
+        Self::new(format!("expected {expected}, found {}", found.describe()))
+    }
+
+    fn hint(mut self, hint: Option<String>) -> Self {
+        self.hint = hint;
+        self
+    }
+
+    /// The innermost place wins: it is the closest to the mistake.
+    fn at(mut self, at: &Location, path: &Path<'_>) -> Self {
+        self.place.get_or_insert_with(|| (at.clone(), path.to_string()));
+        self
+    }
+
+    fn into_problem(self, top: &Node) -> Problem {
+        let (at, path) = self.place.unwrap_or_else(|| (top.at.clone(), String::new()));
+        Problem { hint: self.hint, ..Problem::new(at, path, self.message) }
+    }
+}
+
+impl de::Error for Error {
+    fn custom<T: Display>(message: T) -> Self {
+        Self::new(message.to_string())
+    }
+
+    fn invalid_type(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::new(format!("expected {expected}, found {}", describe(found)))
+    }
+
+    fn invalid_value(found: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::invalid_type(found, expected)
+    }
+
+    fn invalid_length(length: usize, expected: &dyn Expected) -> Self {
+        Self::new(format!("expected {expected}, found {length} items"))
+    }
+
+    fn unknown_variant(variant: &str, known: &'static [&'static str]) -> Self {
+        Self::new(format!("expected {}, found {}", one_of(known), quoted(variant)))
+            .hint(did_you_mean(variant, known))
+    }
+
+    fn missing_field(field: &'static str) -> Self {
+        Self::new(format!("the key `{field}` is missing"))
+    }
+}
+
+fn describe(found: Unexpected<'_>) -> String {
+    match found {
+        Unexpected::Bool(b) => format!("`{b}`"),
+        Unexpected::Unsigned(n) => format!("`{n}`"),
+        Unexpected::Signed(n) => format!("`{n}`"),
+        Unexpected::Float(x) => format!("`{x}`"),
+        Unexpected::Str("") => "an empty text".to_owned(),
+        Unexpected::Str(text) => quoted(text),
+        Unexpected::Unit | Unexpected::Option => "nothing".to_owned(),
+        Unexpected::Seq => "a list".to_owned(),
+        Unexpected::Map => "a map".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// "`a`, `b` or `c`"
+fn one_of(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|n| format!("`{n}`")).collect();
+    match names.split_last() {
+        None => "nothing".to_owned(),
+        Some((only, [])) => only.clone(),
+        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+    }
+}
+
+/// A deserializer for one node.
+#[derive(Clone, Copy)]
+struct Decoder<'de, 'p> {
+    node: &'de Node,
+    path: &'p Path<'p>,
+    pass: &'p Pass,
+}
+
+impl<'de> Decoder<'de, '_> {
+    fn text(&self) -> Option<&'de str> {
+        match &self.node.value {
+            Value::Text(text) | Value::Bool(_, text) | Value::Int(_, text) | Value::Float(_, text) => {
+                Some(text)
+            }
+            _ => None,
+        }
+    }
+
+    fn expected(&self, expected: impl Display) -> Error {
+        Error::expected(expected, &self.node.value).at(&self.node.at, self.path)
+    }
+
+    /// Gives an error that does not know its place yet the place of this node.
+    fn placed<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|e| e.at(&self.node.at, self.path))
+    }
+
+    fn integer<T: TryFrom<i128>>(&self, least: impl Display, most: impl Display) -> Result<T, Error> {
+        let expected = || self.expected(format!("a whole number from {least} to {most}"));
+        match &self.node.value {
+            Value::Int(n, _) => T::try_from(*n).map_err(|_| expected()),
+            Value::Text(text) if matches!(Value::from_plain(text), Value::Int(..)) => {
+                Err(expected().hint(Some("Remove the quotes".to_owned())))
+            }
+            _ => Err(expected()),
+        }
+    }
+}
+
+macro_rules! integers {
+    ($($method:ident $visit:ident $type:ident)*) => {$(
+        fn $method<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+            let n = self.integer::<$type>($type::MIN, $type::MAX)?;
+            self.placed(visitor.$visit(n))
+        }
+    )*};
+}
+
+impl<'de> Deserializer<'de> for Decoder<'de, '_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::Null => self.placed(visitor.visit_unit()),
+            Value::Bool(b, _) => self.placed(visitor.visit_bool(*b)),
+            Value::Int(n, _) => self.placed(if let Ok(n) = u64::try_from(*n) {
+                visitor.visit_u64(n)
+            } else if let Ok(n) = i64::try_from(*n) {
+                visitor.visit_i64(n)
+            } else {
+                visitor.visit_i128(*n)
+            }),
+            Value::Float(x, _) => self.placed(visitor.visit_f64(*x)),
+            Value::Text(text) => self.placed(visitor.visit_borrowed_str(text)),
+            Value::List(items) => self.list(items, visitor),
+            Value::Map(entries) => self.map(entries, visitor),
+        }
+    }
+
+    integers! {
+        deserialize_i8 visit_i8 i8
+        deserialize_i16 visit_i16 i16
+        deserialize_i32 visit_i32 i32
+        deserialize_i64 visit_i64 i64
+        deserialize_u8 visit_u8 u8
+        deserialize_u16 visit_u16 u16
+        deserialize_u32 visit_u32 u32
+        deserialize_u64 visit_u64 u64
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::Bool(b, _) => self.placed(visitor.visit_bool(*b)),
+            Value::Text(text) => {
+                let meant = match text.to_lowercase().as_str() {
+                    "yes" | "y" | "on" | "true" => Some("Write `true`, without quotes".to_owned()),
+                    "no" | "n" | "off" | "false" => Some("Write `false`, without quotes".to_owned()),
+                    _ => None,
+                };
+                Err(self.expected("`true` or `false`").hint(meant))
+            }
+            _ => Err(self.expected("`true` or `false`")),
+        }
+    }
+
+    fn deserialize_f32<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_f64(visitor)
+    }
+
+    fn deserialize_f64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::Float(x, _) => self.placed(visitor.visit_f64(*x)),
+            #[expect(clippy::cast_precision_loss, reason = "a float was asked for")]
+            Value::Int(n, _) => self.placed(visitor.visit_f64(*n as f64)),
+            _ => Err(self.expected("a number")),
+        }
+    }
+
+    /// Numbers and booleans are taken as they are written: `1.10` and `0123` are fine where text is wanted.
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.text() {
+            Some(text) => self.placed(visitor.visit_borrowed_str(text)),
+            None => Err(self.expected(&visitor as &dyn Expected)),
+        }
+    }
+
+    fn deserialize_string<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_char<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match self.node.value {
+            Value::Null => self.placed(visitor.visit_none()),
+            _ => self.placed(visitor.visit_some(self)),
+        }
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.placed(visitor.visit_newtype_struct(self))
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::List(items) => self.list(items, visitor),
+            Value::Map(_) | Value::Null => Err(self.expected("a list")),
+            _ => {
+                let hint = format!("A list of one is written [{}]", self.text().unwrap_or_default());
+                Err(self.expected("a list").hint(Some(hint)))
+            }
+        }
+    }
+
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_tuple_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: usize,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.deserialize_seq(visitor)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::Map(entries) => self.map(entries, visitor),
+            _ => Err(self.expected("a map")),
+        }
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let Value::Map(entries) = &self.node.value else {
+            return Err(self.expected(format!("a map with the keys {}", and(fields))));
+        };
+        for entry in entries.iter().filter(|e| !fields.contains(&e.key.as_str())) {
+            let path = Path::Key(self.path, &entry.key).to_string();
+            let mut warning = Problem::new(entry.key_at.clone(), path, "unknown key, ignored");
+            warning.hint =
+                did_you_mean(&entry.key, fields).or_else(|| Some(format!("Known here: {}", and(fields))));
+            self.pass.warn(warning);
+        }
+        let known: Vec<_> = entries.iter().filter(|e| fields.contains(&e.key.as_str())).collect();
+        self.placed(visitor.visit_map(Fields { entries: known.into_iter(), value: None, decoder: self }))
+    }
+
+    /// `variant`, or `variant: {…}` for one that carries values.
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        let (name, content) = match &self.node.value {
+            Value::Map(entries) => match entries.as_slice() {
+                [entry] => (entry.key.as_str(), Some(entry)),
+                _ => return Err(self.expected(format!("one key, {}", one_of(variants)))),
+            },
+            _ => match self.text() {
+                Some(text) => (text, None),
+                None => return Err(self.expected(one_of(variants))),
+            },
+        };
+        self.placed(visitor.visit_enum(Variant { name, content, decoder: self }))
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.placed(visitor.visit_unit())
+    }
+
+    serde::forward_to_deserialize_any! { bytes byte_buf unit unit_struct i128 u128 }
+}
+
+/// "`a`, `b` and `c`"
+fn and(names: &[&str]) -> String {
+    let names: Vec<_> = names.iter().map(|n| format!("`{n}`")).collect();
+    match names.split_last() {
+        None => String::new(),
+        Some((only, [])) => only.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+    }
+}
+
+impl<'de> Decoder<'de, '_> {
+    fn list<V: Visitor<'de>>(self, items: &'de [Node], visitor: V) -> Result<V::Value, Error> {
+        self.placed(visitor.visit_seq(Items { items: items.iter().enumerate(), decoder: self }))
+    }
+
+    fn map<V: Visitor<'de>>(self, entries: &'de [Entry], visitor: V) -> Result<V::Value, Error> {
+        let entries: Vec<_> = entries.iter().collect();
+        self.placed(visitor.visit_map(Fields { entries: entries.into_iter(), value: None, decoder: self }))
+    }
+}
+
+struct Items<'de, 'p> {
+    items: std::iter::Enumerate<std::slice::Iter<'de, Node>>,
+    decoder: Decoder<'de, 'p>,
+}
+
+impl<'de> SeqAccess<'de> for Items<'de, '_> {
+    type Error = Error;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Error> {
+        for (index, node) in self.items.by_ref() {
+            let path = Path::Item(self.decoder.path, index);
+            if self.decoder.pass.skip.contains(&path.to_string()) {
+                continue;
+            }
+            return seed.deserialize(Decoder { node, path: &path, ..self.decoder }).map(Some);
+        }
+        Ok(None)
+    }
+}
+
+struct Fields<'de, 'p> {
+    entries: std::vec::IntoIter<&'de Entry>,
+    value: Option<&'de Entry>,
+    decoder: Decoder<'de, 'p>,
+}
+
+impl<'de> MapAccess<'de> for Fields<'de, '_> {
+    type Error = Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Error> {
+        for entry in self.entries.by_ref() {
+            let path = Path::Key(self.decoder.path, &entry.key);
+            if self.decoder.pass.skip.contains(&path.to_string()) {
+                continue;
+            }
+            self.value = Some(entry);
+            let key: de::value::StrDeserializer<'_, Error> = entry.key.as_str().into_deserializer();
+            return seed.deserialize(key).map(Some).map_err(|e| e.at(&entry.key_at, &path));
+        }
+        Ok(None)
+    }
+
+    fn next_value_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<S::Value, Error> {
+        let entry = self.value.take().ok_or_else(|| Error::new("a value was asked for before its key"))?;
+        let path = Path::Key(self.decoder.path, &entry.key);
+        seed.deserialize(Decoder { node: &entry.node, path: &path, ..self.decoder })
+    }
+}
+
+struct Variant<'de, 'p> {
+    name: &'de str,
+    content: Option<&'de Entry>,
+    decoder: Decoder<'de, 'p>,
+}
+
+impl<'de> EnumAccess<'de> for Variant<'de, '_> {
+    type Error = Error;
+    type Variant = Self;
+
+    fn variant_seed<S: DeserializeSeed<'de>>(self, seed: S) -> Result<(S::Value, Self), Error> {
+        let name: de::value::StrDeserializer<'_, Error> = self.name.into_deserializer();
+        Ok((seed.deserialize(name)?, self))
+    }
+}
+
+impl<'de> Variant<'de, '_> {
+    /// Decodes what the variant carries, with the variant's name as a step of the path.
+    fn content<T>(self, decode: impl FnOnce(Decoder<'de, '_>) -> Result<T, Error>) -> Result<T, Error> {
+        let Some(entry) = self.content else {
+            let message = format!("`{}` needs a value: write it as a key, `{}: …`", self.name, self.name);
+            return Err(Error::new(message));
+        };
+        let path = Path::Key(self.decoder.path, &entry.key);
+        decode(Decoder { node: &entry.node, path: &path, ..self.decoder })
+    }
+}
+
+impl<'de> VariantAccess<'de> for Variant<'de, '_> {
+    type Error = Error;
+
+    fn unit_variant(self) -> Result<(), Error> {
+        match self.content {
+            None => Ok(()),
+            Some(entry) if entry.node.value == Value::Null => Ok(()),
+            Some(_) => Err(Error::new(format!("`{}` takes no value: write only the name", self.name))),
+        }
+    }
+
+    fn newtype_variant_seed<T: DeserializeSeed<'de>>(self, seed: T) -> Result<T::Value, Error> {
+        self.content(|decoder| seed.deserialize(decoder))
+    }
+
+    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
+        self.content(|decoder| decoder.deserialize_seq(visitor))
+    }
+
+    fn struct_variant<V: Visitor<'de>>(
+        self,
+        fields: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.content(|decoder| decoder.deserialize_struct("", fields, visitor))
+    }
+}
+
+#[cfg(test)]
+mod tests;

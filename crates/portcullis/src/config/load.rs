@@ -1,0 +1,219 @@
+//! Finds the configuration files, merges them and decodes the result.
+//!
+//! `/etc/portcullis/config.yaml` is read first, then every `*.yaml` directly in `/etc/portcullis/config.d/` (not
+//! in directories below it) in the byte order of their names, then the `--set` flags. Each one changes what the
+//! ones before it said.
+
+use std::ffi::OsStr;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::decode::{Decoded, decode};
+use super::merge::merge;
+use super::node::{Location, Node, Value};
+use super::problem::Problem;
+use super::set::Setting;
+use super::{Config, yaml};
+
+const DEFAULT_FILE: &str = "/etc/portcullis/config.yaml";
+
+/// What the command line says about where the configuration comes from.
+#[derive(Debug)]
+pub(crate) struct Sources {
+    file: PathBuf,
+    /// A file named by the user must exist; the default one need not.
+    named: bool,
+    settings: Vec<Setting>,
+}
+
+/// A configuration, and how it came to be.
+#[derive(Debug)]
+pub(crate) struct Loaded {
+    pub(crate) config: Config,
+    /// The files read, in the order they were merged.
+    pub(crate) files: Vec<PathBuf>,
+    pub(crate) warnings: Vec<Problem>,
+    merged: Node,
+}
+
+/// What holds when nothing is set anywhere.
+impl Default for Loaded {
+    fn default() -> Self {
+        let nothing = Node::new(Value::Null, Location::Flag);
+        Self { config: Config::default(), files: Vec::new(), warnings: Vec::new(), merged: nothing }
+    }
+}
+
+/// Why there is no configuration, with the warnings that may explain it.
+#[derive(Debug)]
+pub(crate) struct Unusable {
+    pub(crate) errors: Vec<Problem>,
+    pub(crate) warnings: Vec<Problem>,
+    pub(crate) why: Why,
+}
+
+/// What would help, if there is no configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Why {
+    /// An edit of a file or a flag.
+    Wrong,
+    /// Another path: the file named by the user is not there.
+    Missing,
+    /// Another user: the file is there and may not be read.
+    Denied,
+}
+
+impl Loaded {
+    /// Where the value of `keys` was written, or `None` if it is the default.
+    pub(crate) fn origin(&self, keys: &[&str]) -> Option<&Location> {
+        self.merged.find(keys)
+    }
+}
+
+impl Sources {
+    pub(crate) fn new(file: Option<PathBuf>, settings: Vec<Setting>) -> Self {
+        let named = file.is_some();
+        Self { file: file.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE)), named, settings }
+    }
+
+    pub(crate) fn load(self) -> Result<Loaded, Unusable> {
+        let mut warnings = Vec::new();
+        let (files, merged) = self.read(&mut warnings).map_err(|unreadable| Unusable {
+            why: unreadable.first().map_or(Why::Wrong, |u| u.why),
+            errors: unreadable.into_iter().map(|u| u.problem).collect(),
+            warnings: Vec::new(),
+        })?;
+        let Decoded { result, warnings: unknown } = decode::<Config>(&merged);
+        // A file may be shared with a newer version that knows more keys. What was typed just now is a mistake.
+        let (mut typed, unknown): (Vec<_>, Vec<_>) =
+            unknown.into_iter().partition(|w| w.at == Location::Flag);
+        for problem in &mut typed {
+            "unknown key".clone_into(&mut problem.message);
+        }
+        warnings.extend(unknown);
+        match result {
+            Ok(config) if typed.is_empty() => Ok(Loaded { config, files, warnings, merged }),
+            Ok(_) => Err(Unusable { errors: typed, warnings, why: Why::Wrong }),
+            Err(errors) => Err(Unusable { errors: [errors, typed].concat(), warnings, why: Why::Wrong }),
+        }
+    }
+
+    fn read(self, warnings: &mut Vec<Problem>) -> Result<(Vec<PathBuf>, Node), Vec<Unreadable>> {
+        let Self { file, named, settings } = self;
+        let mut errors = Vec::new();
+        let mut files = Vec::new();
+        let mut merged = Node::new(Value::Map(Vec::new()), Location::File(Arc::from(file.as_path())));
+
+        let drop_ins = drop_ins(&file, warnings).unwrap_or_else(|error| {
+            errors.push(error);
+            Vec::new()
+        });
+        for (path, required) in std::iter::once((file, named)).chain(drop_ins.into_iter().map(|f| (f, true)))
+        {
+            match read(&path, required) {
+                Ok(None) => {}
+                Ok(Some(node)) => {
+                    files.push(path);
+                    merged = merge(merged, node);
+                }
+                Err(error) => errors.push(error),
+            }
+        }
+        for setting in settings {
+            merged = merge(merged, setting.into_node());
+        }
+        if errors.is_empty() { Ok((files, merged)) } else { Err(errors) }
+    }
+}
+
+struct Unreadable {
+    problem: Problem,
+    why: Why,
+}
+
+impl Unreadable {
+    fn io(path: &Path, error: &io::Error) -> Self {
+        let (why, message) = match error.kind() {
+            ErrorKind::NotFound => (Why::Missing, "there is no such file".to_owned()),
+            ErrorKind::PermissionDenied => (Why::Denied, "not readable for this user".to_owned()),
+            ErrorKind::IsADirectory => (Why::Wrong, "this is a directory, not a YAML file".to_owned()),
+            ErrorKind::NotADirectory => (Why::Wrong, "this is not a directory".to_owned()),
+            _ => (Why::Wrong, format!("cannot be read: {error}")),
+        };
+        Self { problem: Problem::new(Location::File(Arc::from(path)), "", message), why }
+    }
+}
+
+impl From<Problem> for Unreadable {
+    fn from(problem: Problem) -> Self {
+        Self { problem, why: Why::Wrong }
+    }
+}
+
+/// The content of one file; `None` for a file that is not there and need not be.
+fn read(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == ErrorKind::NotFound && !required => return Ok(None),
+        Err(error) => return Err(Unreadable::io(path, &error)),
+    };
+    let text = str::from_utf8(&bytes).map_err(|error| {
+        let good = &bytes[..error.valid_up_to()];
+        let line = good.split(|b| *b == b'\n').count();
+        Problem::new(
+            Location::Line { file: Arc::from(path), line, column: None },
+            "",
+            "this is not UTF-8 text",
+        )
+    })?;
+    let node = yaml::parse(path, text)?;
+    match node.value {
+        // An empty file, or one with comments only, changes nothing; by the letter of RFC 7396 a null would
+        // erase all the files before it.
+        Value::Null => Ok(Some(Node::new(Value::Map(Vec::new()), node.at))),
+        Value::Map(_) => Ok(Some(node)),
+        ref other => {
+            let message =
+                format!("expected keys and values such as `mode: observe`, found {}", other.describe());
+            Err(Problem::new(node.at, "", message).into())
+        }
+    }
+}
+
+/// The drop-in files of `file`, in the order they are merged.
+fn drop_ins(file: &Path, warnings: &mut Vec<Problem>) -> Result<Vec<PathBuf>, Unreadable> {
+    let directory = file.with_extension("d");
+    if directory == file {
+        return Ok(Vec::new());
+    }
+    let listing = match std::fs::read_dir(&directory) {
+        Ok(listing) => listing,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(Unreadable::io(&directory, &error)),
+    };
+    let mut names = Vec::new();
+    for entry in listing {
+        names.push(entry.map_err(|error| Unreadable::io(&directory, &error))?.file_name());
+    }
+    names.sort();
+    let mut files = Vec::new();
+    for name in names {
+        let path = directory.join(&name);
+        match path.extension().and_then(OsStr::to_str) {
+            // Editors and mounted ConfigMaps keep files of their own behind a dot.
+            _ if name.as_encoded_bytes().starts_with(b".") => {}
+            Some("yaml") => files.push(path),
+            Some("yml") => warnings.push(Problem::new(
+                Location::File(Arc::from(path)),
+                "",
+                "not read: the names of drop-in files end in `.yaml`",
+            )),
+            _ => {}
+        }
+    }
+    Ok(files)
+}
+
+#[cfg(test)]
+mod tests;

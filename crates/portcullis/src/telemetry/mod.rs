@@ -1,0 +1,9 @@
+//! What every running role tells about itself over HTTP: is it alive, is it ready, what does it count.
+
+mod metrics;
+mod readiness;
+mod server;
+
+pub(crate) use metrics::Metrics;
+pub(crate) use readiness::Readiness;
+pub(crate) use server::{router, serve};

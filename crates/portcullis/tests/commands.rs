@@ -1,0 +1,6 @@
+//! What each subcommand prints, good input and bad. `TRYCMD=overwrite cargo test -p portcullis` takes new output.
+
+#[test]
+fn commands_print_what_the_snapshots_say() {
+    trycmd::TestCases::new().case("tests/cmd/*.trycmd").env("NO_COLOR", "1").env("COLUMNS", "100");
+}

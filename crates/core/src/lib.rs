@@ -1,3 +1,37 @@
 //! What may reach what, through which load balancer: the model and the decisions about it.
 //!
-//! Everything here is pure: no I/O, no clock, no async, no wire format.
+//! Everything here is pure: no I/O, no clock, no async, no wire format. A value that exists is valid:
+//! constructors check, fields with an invariant are private.
+//!
+//! Three sets carry the decisions: [`AddressSet`] (who), [`Traffic`] (what) and [`Reach`] (who may reach
+//! what). They are exact, so that "does this change widen access?" has a yes or no for an answer.
+
+mod address_set;
+mod cidr;
+mod direction;
+mod family;
+mod group;
+mod intervals;
+mod packet;
+mod port;
+mod protocol;
+mod rule;
+mod rule_set;
+mod source_ranges;
+mod text;
+mod traffic;
+mod verdict;
+
+pub use address_set::AddressSet;
+pub use cidr::{Cidr, CidrError};
+pub use direction::Direction;
+pub use family::Family;
+pub use group::{GroupId, GroupIdError, SecurityGroup};
+pub use packet::{Packet, PacketError};
+pub use port::{PortError, PortRange};
+pub use protocol::{Protocol, ProtocolError};
+pub use rule::{Peer, Rule, RuleError};
+pub use rule_set::{RuleDiff, diff, normalise};
+pub use source_ranges::{EmptyMeans, SourceRanges};
+pub use traffic::{Traffic, TrafficError};
+pub use verdict::{Explanation, Mismatch, Verdict, explain, verdict};

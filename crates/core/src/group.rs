@@ -13,7 +13,7 @@ pub struct GroupId(String);
 
 /// The text cannot stand for a group.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not the id of a group: it is empty or has control characters in it")]
+#[error("{0:?} is not the id of a group: it is empty, has spaces around it or control characters in it")]
 pub struct GroupIdError(String);
 
 impl GroupId {

@@ -10,10 +10,10 @@ pub(crate) fn plain_number(text: &str) -> Option<u32> {
     plain.then(|| text.parse().unwrap_or(u32::MAX))
 }
 
-/// Whether `text` can stand for a name in a table, a tag or a configuration file: not empty, and nothing in
-/// it that would start another line or move a terminal's cursor.
+/// Whether `text` can stand for a name in a table, a tag or a configuration file: not empty, no space around
+/// it that a store may trim, and nothing in it that would start another line or move a terminal's cursor.
 pub(crate) fn is_name(text: &str) -> bool {
-    !text.trim().is_empty() && !text.chars().any(char::is_control)
+    !text.is_empty() && text.trim() == text && !text.chars().any(char::is_control)
 }
 
 #[cfg(test)]
@@ -39,7 +39,7 @@ mod tests {
     fn names_are_one_visible_line() {
         assert!(is_name("shop"));
         assert!(is_name("my shop"));
-        for text in ["", " ", "a\nb", "a\u{1b}[31m", "\t"] {
+        for text in ["", " ", " shop", "shop ", "a\nb", "a\u{1b}[31m", "\t"] {
             assert!(!is_name(text), "{text:?}");
         }
     }

@@ -24,7 +24,7 @@ impl AddressSet {
     }
 
     /// Every address of one family.
-    pub fn family(family: Family) -> Self {
+    pub fn everyone_of(family: Family) -> Self {
         Self::from(Cidr::everything(family))
     }
 
@@ -160,7 +160,7 @@ mod tests {
         assert!(most.cidrs().iter().all(|cidr| cidr.family() == Family::V6));
         assert_eq!(
             most.union(&set(&["::fffe:0:0/96"])),
-            AddressSet::family(Family::V6)
+            AddressSet::everyone_of(Family::V6)
         );
     }
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(set(&["0.0.0.0/0", "::/0"]), AddressSet::everyone());
         assert_eq!(
             AddressSet::everyone().difference(&set(&["::/0"])),
-            AddressSet::family(Family::V4)
+            AddressSet::everyone_of(Family::V4)
         );
     }
 }

@@ -112,7 +112,7 @@ impl Cidr {
     pub fn covers(&self, other: &Self) -> bool {
         let (first, prefix) = self.wide();
         let (other_first, other_prefix) = other.wide();
-        self.family() == other.family() && prefix <= other_prefix && first == other_first & !host_mask(prefix)
+        prefix <= other_prefix && first == other_first & !host_mask(prefix) && self.family() == other.family()
     }
 
     /// Whether some address is in both ranges.

@@ -6,6 +6,8 @@
 //! Three sets carry the decisions: [`AddressSet`] (who), [`Traffic`] (what) and [`Reach`] (who may reach
 //! what). They are exact, so that "does this change widen access?" has a yes or no for an answer.
 
+#![warn(missing_docs)]
+
 mod address_set;
 mod cidr;
 mod direction;
@@ -52,6 +54,6 @@ pub use reach::Reach;
 pub use rule::{Peer, Rule, RuleError};
 pub use rule_set::{RuleDiff, diff, normalise};
 pub use source_ranges::{EmptyMeans, SourceRanges};
-pub use traffic::{Traffic, TrafficError};
+pub use traffic::{IcmpOfOtherFamily, NoPorts, Traffic};
 pub use verdict::{Explanation, Mismatch, Verdict, explain, verdict};
 pub use want::{Target, Want};

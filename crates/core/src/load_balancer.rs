@@ -1,5 +1,6 @@
 use std::collections::BTreeSet;
 use std::fmt;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,7 @@ pub struct LoadBalancer {
     name: String,
     scheme: Scheme,
     families: BTreeSet<Family>,
+    addresses: Vec<IpAddr>,
     listeners: Vec<Listener>,
     members: Vec<Member>,
     source_ranges: SourceRanges,
@@ -53,6 +55,14 @@ pub enum LoadBalancerError {
     /// It has no family.
     #[error("load balancer {0} has no address family: give IPv4, IPv6 or both")]
     NoFamily(String),
+    /// One of its addresses is of a family it does not have.
+    #[error("load balancer {name} cannot have the address {address}: it has no {}", Family::of(*address))]
+    AddressOfOtherFamily {
+        /// The load balancer.
+        name: String,
+        /// The address.
+        address: IpAddr,
+    },
     /// It listens nowhere.
     #[error("load balancer {0} has no listener: give it at least one port")]
     NoListener(String),
@@ -118,12 +128,27 @@ impl LoadBalancer {
             name,
             scheme,
             families,
+            addresses: Vec::new(),
             listeners,
             members: Vec::new(),
             source_ranges,
             empty_means,
             drain_deadline: Self::DRAIN_DEADLINE,
         })
+    }
+
+    /// The same load balancer on these addresses. Without any, the provider finds some.
+    pub fn with_addresses(self, addresses: Vec<IpAddr>) -> Result<Self, LoadBalancerError> {
+        if let Some(&address) = addresses
+            .iter()
+            .find(|addr| !self.families.contains(&Family::of(**addr)))
+        {
+            return Err(LoadBalancerError::AddressOfOtherFamily {
+                name: self.name,
+                address,
+            });
+        }
+        Ok(Self { addresses, ..self })
     }
 
     /// The same load balancer with these members.
@@ -161,6 +186,11 @@ impl LoadBalancer {
     /// The families it has addresses of; at least one.
     pub fn families(&self) -> &BTreeSet<Family> {
         &self.families
+    }
+
+    /// The addresses it should have, all of its families; empty where the provider finds some.
+    pub fn addresses(&self) -> &[IpAddr] {
+        &self.addresses
     }
 
     /// Where it listens; at least one, no two for the same packets.
@@ -360,6 +390,13 @@ mod tests {
             SourceRanges::absent(),
             EmptyMeans::Nobody,
         );
-        assert_eq!(web.unwrap().reach().to_string(), "everyone over IPv4 on tcp 443");
+        let web = web.unwrap();
+        assert_eq!(web.reach().to_string(), "everyone over IPv4 on tcp 443");
+        let on = |address: &str| web.clone().with_addresses(vec![address.parse().unwrap()]);
+        assert!(on("192.0.2.10").is_ok());
+        assert_eq!(
+            on("2001:db8::10").unwrap_err().to_string(),
+            "load balancer web cannot have the address 2001:db8::10: it has no IPv6"
+        );
     }
 }

@@ -3,7 +3,7 @@ use std::net::IpAddr;
 
 use thiserror::Error;
 
-use crate::{Direction, Family, GroupId, Traffic};
+use crate::{Direction, Family, GroupId, IcmpOfOtherFamily, Traffic};
 
 /// The first packet of a connection, as rules see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,9 @@ pub enum PacketError {
     /// The traffic could be that of many packets.
     #[error("`{0}` is not the traffic of one packet: give one port, or one ICMP type and code")]
     NotSingle(Traffic),
+    /// The ICMP is of the other family.
+    #[error(transparent)]
+    Icmp(#[from] IcmpOfOtherFamily),
 }
 
 impl Packet {
@@ -42,6 +45,7 @@ impl Packet {
         if Family::of(local) != Family::of(remote) {
             return Err(PacketError::MixedFamilies { local, remote });
         }
+        traffic.check_family(Family::of(remote))?;
         if !traffic.is_single() {
             return Err(PacketError::NotSingle(traffic));
         }
@@ -121,6 +125,16 @@ mod tests {
                 .unwrap_err()
                 .to_string(),
             "`tcp` is not the traffic of one packet: give one port, or one ICMP type and code"
+        );
+        assert_eq!(
+            packet(
+                "2001:db8::1",
+                "2001:db8::2",
+                Traffic::icmp(Family::V4, 8, Some(0))
+            )
+            .unwrap_err()
+            .to_string(),
+            "icmp does not exist in IPv6: use ipv6-icmp"
         );
         assert_eq!(
             packet("10.0.0.1", "::ffff:10.0.0.2", http),

@@ -10,8 +10,8 @@ use crate::text::plain_number;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PortRange {
-    from: u16,
-    to: u16,
+    first: u16,
+    last: u16,
 }
 
 /// Why a text or a pair is not a range of ports.
@@ -30,46 +30,49 @@ pub enum PortError {
 impl PortRange {
     /// Every port.
     pub const ALL: Self = Self {
-        from: 0,
-        to: u16::MAX,
+        first: 0,
+        last: u16::MAX,
     };
 
-    /// The ports `from` to `to`, both included.
-    pub fn new(from: u16, to: u16) -> Result<Self, PortError> {
-        if from > to {
-            return Err(PortError::Reversed(from, to));
+    /// The ports `first` to `last`, both included.
+    pub fn new(first: u16, last: u16) -> Result<Self, PortError> {
+        if first > last {
+            return Err(PortError::Reversed(first, last));
         }
-        Ok(Self { from, to })
+        Ok(Self { first, last })
     }
 
     /// One port.
     pub fn single(port: u16) -> Self {
-        Self { from: port, to: port }
+        Self {
+            first: port,
+            last: port,
+        }
     }
 
     /// The first port.
-    pub fn from(&self) -> u16 {
-        self.from
+    pub fn first(&self) -> u16 {
+        self.first
     }
 
     /// The last port.
-    pub fn to(&self) -> u16 {
-        self.to
+    pub fn last(&self) -> u16 {
+        self.last
     }
 
     /// Whether it is one port only.
     pub fn is_single(&self) -> bool {
-        self.from == self.to
+        self.first == self.last
     }
 
     /// Whether the port is in the range.
     pub fn contains(&self, port: u16) -> bool {
-        (self.from..=self.to).contains(&port)
+        (self.first..=self.last).contains(&port)
     }
 
     /// Whether every port of `other` is in this range.
     pub fn covers(&self, other: &Self) -> bool {
-        self.contains(other.from) && self.contains(other.to)
+        self.contains(other.first) && self.contains(other.last)
     }
 }
 
@@ -83,7 +86,7 @@ impl FromStr for PortRange {
                 .ok_or_else(|| PortError::Unreadable(text.to_owned()))
         };
         match text.split_once('-') {
-            Some((from, to)) => Self::new(port(from)?, port(to)?),
+            Some((first, last)) => Self::new(port(first)?, port(last)?),
             None => Ok(Self::single(port(text)?)),
         }
     }
@@ -92,9 +95,9 @@ impl FromStr for PortRange {
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_single() {
-            write!(f, "{}", self.from)
+            write!(f, "{}", self.first)
         } else {
-            write!(f, "{}-{}", self.from, self.to)
+            write!(f, "{}-{}", self.first, self.last)
         }
     }
 }
@@ -119,13 +122,13 @@ mod tests {
 
     #[test]
     fn reads_and_prints() {
-        for (text, from, to) in [
+        for (text, first, last) in [
             ("443", 443, 443),
             ("8000-8010", 8000, 8010),
             ("0-65535", 0, 65535),
         ] {
             let ports: PortRange = text.parse().unwrap();
-            assert_eq!((ports.from(), ports.to()), (from, to));
+            assert_eq!((ports.first(), ports.last()), (first, last));
             assert_eq!(ports.to_string(), text);
         }
         assert_eq!("7-7".parse::<PortRange>().unwrap().to_string(), "7");
@@ -154,11 +157,11 @@ mod tests {
             [9, 10, 20, 21].map(|port| ports.contains(port)),
             [false, true, true, false]
         );
-        for (from, to, covered) in [(10, 20, true), (11, 19, true), (9, 20, false), (10, 21, false)] {
+        for (first, last, covered) in [(10, 20, true), (11, 19, true), (9, 20, false), (10, 21, false)] {
             assert_eq!(
-                ports.covers(&PortRange::new(from, to).unwrap()),
+                ports.covers(&PortRange::new(first, last).unwrap()),
                 covered,
-                "{from}-{to}"
+                "{first}-{last}"
             );
         }
     }

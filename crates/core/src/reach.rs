@@ -150,7 +150,7 @@ impl Reach {
 
     /// The traffic that every address of a family may send.
     fn open_to_all(&self, family: Family) -> Intervals {
-        let all = AddressSet::family(family);
+        let all = AddressSet::everyone_of(family);
         let open = self.layers.iter().filter(|layer| all.is_subset(&layer.addresses));
         open.map(|layer| (layer.first, layer.last)).collect()
     }
@@ -234,7 +234,7 @@ enum Who {
 fn people(addresses: &AddressSet) -> Vec<Who> {
     let open: Vec<Family> = Family::ALL
         .into_iter()
-        .filter(|family| AddressSet::family(*family).is_subset(addresses))
+        .filter(|family| AddressSet::everyone_of(*family).is_subset(addresses))
         .collect();
     let mut people = match open[..] {
         [] => Vec::new(),

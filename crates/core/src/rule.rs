@@ -5,7 +5,7 @@ use std::hash::{Hash, Hasher};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::{Cidr, Direction, Family, GroupId, Protocol, Traffic};
+use crate::{Cidr, Direction, Family, GroupId, IcmpOfOtherFamily, Traffic};
 
 /// The other end of the traffic a rule allows.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -65,13 +65,8 @@ pub enum RuleError {
         range: Cidr,
     },
     /// The ICMP is of the other family.
-    #[error("{protocol} does not exist in {rule}: use {}", Protocol::icmp(*rule))]
-    IcmpOfOtherFamily {
-        /// The family of the rule.
-        rule: Family,
-        /// The protocol given.
-        protocol: Protocol,
-    },
+    #[error(transparent)]
+    Icmp(#[from] IcmpOfOtherFamily),
 }
 
 impl Rule {
@@ -82,14 +77,7 @@ impl Rule {
         traffic: Traffic,
         peer: Peer,
     ) -> Result<Self, RuleError> {
-        if let Some(protocol) = traffic.protocol()
-            && protocol.icmp_family().is_some_and(|icmp| icmp != family)
-        {
-            return Err(RuleError::IcmpOfOtherFamily {
-                rule: family,
-                protocol,
-            });
-        }
+        traffic.check_family(family)?;
         let peer = match peer {
             Peer::Range(range) if range.family() != family => {
                 return Err(RuleError::RangeOfOtherFamily { rule: family, range });
@@ -202,7 +190,7 @@ impl fmt::Display for Rule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::PortRange;
+    use crate::{PortRange, Protocol};
 
     fn tcp(port: u16) -> Traffic {
         Traffic::ports(Protocol::TCP, PortRange::single(port)).unwrap()

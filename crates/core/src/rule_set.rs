@@ -13,7 +13,7 @@ pub fn normalise(rules: impl IntoIterator<Item = Rule>) -> Vec<Rule> {
     for rule in rules {
         distinct.insert(rule);
     }
-    let covered = |rule: &Rule| distinct.iter().any(|other| other != rule && other.covers(rule));
+    let covered = |rule: &Rule| distinct.iter().any(|other| other.covers(rule) && other != rule);
     distinct.iter().filter(|rule| !covered(rule)).cloned().collect()
 }
 

@@ -23,12 +23,17 @@ enum Part {
     IcmpCode(u8, u8),
 }
 
-/// Why this is no traffic a rule could speak of.
+/// Ports were given for a protocol that has none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TrafficError {
-    /// Ports of a protocol that has none.
-    #[error("{0} has no ports: only tcp, udp, sctp, dccp and udplite have")]
-    NoPorts(Protocol),
+#[error("{0} has no ports: only tcp, udp, sctp, dccp and udplite have")]
+pub struct NoPorts(Protocol);
+
+/// The ICMP of one family was given for the other.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{protocol} does not exist in {family}: use {}", Protocol::icmp(*family))]
+pub struct IcmpOfOtherFamily {
+    protocol: Protocol,
+    family: Family,
 }
 
 impl Traffic {
@@ -47,9 +52,9 @@ impl Traffic {
     }
 
     /// Traffic to some ports of a protocol that has ports.
-    pub fn ports(protocol: Protocol, ports: PortRange) -> Result<Self, TrafficError> {
+    pub fn ports(protocol: Protocol, ports: PortRange) -> Result<Self, NoPorts> {
         if !protocol.has_ports() {
-            return Err(TrafficError::NoPorts(protocol));
+            return Err(NoPorts(protocol));
         }
         if ports == PortRange::ALL {
             return Ok(Self::of(protocol));
@@ -124,6 +129,16 @@ impl Traffic {
         }
     }
 
+    /// Refuses the ICMP of one family in packets of the other.
+    pub(crate) fn check_family(self, family: Family) -> Result<(), IcmpOfOtherFamily> {
+        match self.protocol {
+            Some(protocol) if protocol.icmp_family().is_some_and(|icmp| icmp != family) => {
+                Err(IcmpOfOtherFamily { protocol, family })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The traffic as an interval of numbers. A number is the protocol followed by sixteen bits that select
     /// within it (the port, or the ICMP type and code), so every traffic is one unbroken interval.
     pub(crate) fn span(self) -> (u128, u128) {
@@ -132,7 +147,7 @@ impl Traffic {
         };
         let (first, last) = match self.part {
             Part::Whole => (0, SELECTORS),
-            Part::Ports(ports) => (ports.from().into(), ports.to().into()),
+            Part::Ports(ports) => (ports.first().into(), ports.last().into()),
             Part::IcmpType(icmp_type) => (u128::from(icmp_type) << 8, u128::from(icmp_type) << 8 | 0xff),
             Part::IcmpCode(icmp_type, code) => {
                 let selector = u128::from(icmp_type) << 8 | u128::from(code);

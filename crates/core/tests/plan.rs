@@ -136,6 +136,11 @@ fn a_plan_without_changes() {
         plan.to_string(),
         "Service shop/web  →  ovn\n\nNothing to change.\nWho may reach it:  everyone on tcp 80, as before\n"
     );
+    let deleted = PlanView {
+        changes: vec![Change::new(Sign::Delete, "load balancer", "web")],
+        ..plan.clone()
+    };
+    assert!(!deleted.is_empty());
     let changed = PlanView {
         changes: vec![Change::new(Sign::Keep, "load balancer", "web").with(Detail::new(
             Sign::Update,

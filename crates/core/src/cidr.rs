@@ -95,12 +95,9 @@ impl Cidr {
 
     /// The family of the addresses in the range.
     pub fn family(&self) -> Family {
-        let (first, prefix) = self.wide();
-        if prefix >= MAPPED_PREFIX && is_mapped(first) {
-            Family::V4
-        } else {
-            Family::V6
-        }
+        // A shorter prefix than 96 cuts the address to one outside the mapped place, so this is exact.
+        let (first, _) = self.wide();
+        if is_mapped(first) { Family::V4 } else { Family::V6 }
     }
 
     /// Whether the address is in the range.
@@ -131,15 +128,15 @@ impl Cidr {
         (first, first | host_mask(prefix))
     }
 
-    /// The block of the one space that starts at `first`; `prefix` counts in 128 bits.
+    /// The block of the one space that starts at `first`; `prefix` counts in 128 bits and there are no host bits.
     pub(crate) fn from_wide(first: u128, prefix: u8) -> Self {
         let addr = Ipv6Addr::from_bits(first);
         match addr.to_ipv4_mapped() {
-            Some(addr) if prefix >= MAPPED_PREFIX => Self {
+            Some(addr) => Self {
                 addr: addr.into(),
                 prefix: prefix - MAPPED_PREFIX,
             },
-            _ => Self {
+            None => Self {
                 addr: addr.into(),
                 prefix,
             },

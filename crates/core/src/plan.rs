@@ -103,18 +103,14 @@ impl Detail {
         Self::new(sign, rule.columns(), why)
     }
 
-    /// The columns, each but the last as wide as told.
+    /// The columns side by side, each as wide as told.
     fn aligned(&self, widths: &[usize]) -> String {
-        let cells = self.columns.iter().enumerate().map(|(column, text)| {
-            let last = column + 1 == self.columns.len();
-            let width = if last {
-                0
-            } else {
-                widths.get(column).copied().unwrap_or(0)
-            };
+        let cell = |(column, text): (usize, &String)| {
+            let width = widths.get(column).copied().unwrap_or(0);
             format!("{text:<width$}")
-        });
-        cells.collect::<Vec<_>>().join("  ")
+        };
+        let cells: Vec<String> = self.columns.iter().enumerate().map(cell).collect();
+        cells.join("  ").trim_end().to_owned()
     }
 }
 

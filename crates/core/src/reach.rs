@@ -68,6 +68,9 @@ impl Reach {
     }
 
     /// What `after` lets in and `before` does not: what a change from one to the other opens.
+    ///
+    /// Everyone is wider than a group, for the group's own endpoints too: their addresses are let in for
+    /// themselves then, whoever has them next.
     #[must_use]
     pub fn widened(before: &Self, after: &Self) -> Self {
         let layers = layers(before.spans().chain(after.spans()), |number| {

@@ -136,8 +136,8 @@ impl Rule {
             && self.peer.covers(&other.peer)
     }
 
-    /// The three columns of a table of rules: way, traffic, peer.
-    pub(crate) fn columns(&self) -> [String; 3] {
+    /// The three columns of a table of rules, whose words make a phrase: way, traffic, peer.
+    pub fn columns(&self) -> [String; 3] {
         let (way, preposition) = match self.direction {
             Direction::Ingress => ("in", "from"),
             Direction::Egress => ("out", "to"),

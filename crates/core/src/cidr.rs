@@ -128,7 +128,7 @@ impl Cidr {
         (first, first | host_mask(prefix))
     }
 
-    /// The block of the one space that starts at `first`; `prefix` counts in 128 bits and there are no host bits.
+    /// The block of the one space that starts at `first`, which has no host bits; `prefix` counts in 128 bits.
     pub(crate) fn from_wide(first: u128, prefix: u8) -> Self {
         let addr = Ipv6Addr::from_bits(first);
         match addr.to_ipv4_mapped() {

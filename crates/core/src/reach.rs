@@ -1,7 +1,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
 use crate::intervals::Intervals;
@@ -286,12 +285,7 @@ impl fmt::Display for Reach {
 /// A list of `{"who": […], "on": […]}`; nobody is the empty list.
 impl Serialize for Reach {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let entries = self.entries();
-        let mut list = serializer.serialize_seq(Some(entries.len()))?;
-        for entry in &entries {
-            list.serialize_element(entry)?;
-        }
-        list.end()
+        serializer.collect_seq(self.entries())
     }
 }
 

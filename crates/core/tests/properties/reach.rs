@@ -1,0 +1,84 @@
+use portcullis_core::{Reach, Rule, diff};
+use proptest::prelude::*;
+
+use crate::world::{Plain, Probe, allowed, plains, probes, rules, within};
+
+fn telling() -> Vec<Probe> {
+    probes().into_iter().filter(Probe::tells_reach).collect()
+}
+
+fn reach(plains: &[Plain]) -> Reach {
+    Reach::of(&rules(plains))
+}
+
+fn admitted(reach: &Reach, probes: &[Probe]) -> Vec<bool> {
+    probes.iter().map(|probe| reach.admits(&probe.packet())).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(192))]
+
+    #[test]
+    fn admits_what_the_ingress_rules_allow(plains in plains()) {
+        let (reach, probes) = (reach(&plains), probes());
+        for (probe, allowed) in probes.iter().zip(allowed(&plains, &probes)) {
+            prop_assert_eq!(reach.admits(&probe.packet()), allowed && probe.ingress, "{:?}", probe);
+        }
+    }
+
+    #[test]
+    fn widened_is_after_without_before(before in plains(), after in plains()) {
+        let probes = telling();
+        let (at_first, at_last) = (allowed(&before, &probes), allowed(&after, &probes));
+        // An address that is let in for itself was not before if it was so for its group only: others may have it.
+        let alone: Vec<Probe> = probes.iter().map(Probe::without_groups).collect();
+        let opened = |probes: &[Probe]| {
+            let (first, last) = (allowed(&before, probes), allowed(&after, probes));
+            last.into_iter().zip(first).map(|(last, first)| last && !first).collect::<Vec<_>>()
+        };
+        let expected = opened(&probes).into_iter().zip(opened(&alone)).map(|(one, other)| one || other);
+        let expected: Vec<bool> = expected.collect();
+        let (before, after) = (reach(&before), reach(&after));
+        let widened = Reach::widened(&before, &after);
+        for ((probe, admitted), expected) in probes.iter().zip(admitted(&widened, &probes)).zip(expected) {
+            prop_assert_eq!(admitted, expected, "{:?}", probe);
+        }
+        prop_assert_eq!(widened.is_nobody(), within(&at_last, &at_first));
+        prop_assert_eq!(after.is_within(&before), within(&at_last, &at_first));
+        prop_assert_eq!(after == before, at_last == at_first);
+        prop_assert_eq!(before.union(&widened), before.union(&after));
+    }
+
+    #[test]
+    fn union_is_what_either_admits(one in plains(), other in plains()) {
+        let all: Vec<Plain> = one.iter().chain(&other).copied().collect();
+        prop_assert_eq!(reach(&one).union(&reach(&other)), reach(&all));
+    }
+
+    #[test]
+    fn a_change_of_rules_never_reaches_further_than_either_end(before in plains(), after in plains()) {
+        let (current, wanted) = (rules(&before), rules(&after));
+        let limit = Reach::of(&current).union(&Reach::of(&wanted));
+        let change = diff(&current, &wanted);
+        let mut now: Vec<Rule> = change.keep.iter().chain(&change.remove).cloned().collect();
+        prop_assert_eq!(Reach::of(&now), Reach::of(&current));
+        for rule in change.add {
+            now.push(rule);
+            prop_assert!(Reach::of(&now).is_within(&limit));
+        }
+        for rule in &change.remove {
+            now.retain(|other| other != rule);
+            prop_assert!(Reach::of(&now).is_within(&limit));
+        }
+        prop_assert_eq!(Reach::of(&now), Reach::of(&wanted));
+    }
+
+    #[test]
+    fn equal_reaches_are_told_in_the_same_words(plains in plains()) {
+        let mut reversed = plains.clone();
+        reversed.reverse();
+        let doubled: Vec<Plain> = plains.iter().chain(&reversed).copied().collect();
+        prop_assert_eq!(reach(&plains).to_string(), reach(&doubled).to_string());
+        prop_assert_eq!(reach(&plains).to_string() == "nobody", reach(&plains).is_nobody());
+    }
+}

@@ -82,11 +82,7 @@ fn blocks(intervals: &Intervals) -> Vec<Cidr> {
         let mut next = Some(first);
         while let Some(start) = next {
             // The largest block that starts here, then halved until it ends in time.
-            let mut mask = if start == 0 {
-                u128::MAX
-            } else {
-                (1 << start.trailing_zeros()) - 1
-            };
+            let mut mask = if start == 0 { u128::MAX } else { (1 << start.trailing_zeros()) - 1 };
             while start | mask > last {
                 mask >>= 1;
             }
@@ -138,14 +134,8 @@ mod tests {
             (&["::/0", "0.0.0.0/0"], &["0.0.0.0/0", "::/0"]),
             (&["::/80"], &["::/80"]),
             (&["::fffe:0:0/96"], &["::fffe:0:0/96"]),
-            (
-                &["255.255.255.255/32", "::1:0:0:0/80"],
-                &["255.255.255.255/32", "::1:0:0:0/80"],
-            ),
-            (
-                &["2001:db8::/32", "::ffff:192.0.2.0/120"],
-                &["192.0.2.0/24", "2001:db8::/32"],
-            ),
+            (&["255.255.255.255/32", "::1:0:0:0/80"], &["255.255.255.255/32", "::1:0:0:0/80"]),
+            (&["2001:db8::/32", "::ffff:192.0.2.0/120"], &["192.0.2.0/24", "2001:db8::/32"]),
             (&[], &[]),
         ] {
             assert_eq!(texts(&set(given)), listed);
@@ -158,10 +148,7 @@ mod tests {
         assert_eq!(rest, AddressSet::nobody());
         let most = set(&["::/0"]).difference(&set(&["::fffe:0:0/96"]));
         assert!(most.cidrs().iter().all(|cidr| cidr.family() == Family::V6));
-        assert_eq!(
-            most.union(&set(&["::fffe:0:0/96"])),
-            AddressSet::everyone_of(Family::V6)
-        );
+        assert_eq!(most.union(&set(&["::fffe:0:0/96"])), AddressSet::everyone_of(Family::V6));
     }
 
     #[test]
@@ -171,9 +158,6 @@ mod tests {
         assert!(set(&["10.0.0.0/8"]).contains("::ffff:10.0.0.1".parse().unwrap()));
         assert!(!set(&["0.0.0.0/0"]).is_subset(&set(&["::/0"])));
         assert_eq!(set(&["0.0.0.0/0", "::/0"]), AddressSet::everyone());
-        assert_eq!(
-            AddressSet::everyone().difference(&set(&["::/0"])),
-            AddressSet::everyone_of(Family::V4)
-        );
+        assert_eq!(AddressSet::everyone().difference(&set(&["::/0"])), AddressSet::everyone_of(Family::V4));
     }
 }

@@ -61,10 +61,7 @@ impl Cidr {
 
     /// The range of one address.
     pub fn host(addr: IpAddr) -> Self {
-        Self {
-            addr,
-            prefix: written_family(addr).bits(),
-        }
+        Self { addr, prefix: written_family(addr).bits() }
     }
 
     /// The range of every address of a family.
@@ -132,14 +129,8 @@ impl Cidr {
     pub(crate) fn from_wide(first: u128, prefix: u8) -> Self {
         let addr = Ipv6Addr::from_bits(first);
         match addr.to_ipv4_mapped() {
-            Some(addr) => Self {
-                addr: addr.into(),
-                prefix: prefix - MAPPED_PREFIX,
-            },
-            None => Self {
-                addr: addr.into(),
-                prefix,
-            },
+            Some(addr) => Self { addr: addr.into(), prefix: prefix - MAPPED_PREFIX },
+            None => Self { addr: addr.into(), prefix },
         }
     }
 
@@ -220,9 +211,8 @@ impl FromStr for Cidr {
             Some((before, after)) => (before, Some(after)),
             None => (text, None),
         };
-        let addr: IpAddr = before
-            .parse()
-            .map_err(|_| CidrError::Address(text.to_owned(), before.to_owned()))?;
+        let addr: IpAddr =
+            before.parse().map_err(|_| CidrError::Address(text.to_owned(), before.to_owned()))?;
         let family = written_family(addr);
         let after = after.ok_or_else(|| CidrError::NoPrefix(text.to_owned(), family.bits()))?;
         let prefix = plain_number(after).ok_or_else(|| CidrError::Prefix(text.to_owned()))?;
@@ -304,14 +294,8 @@ mod tests {
     #[test]
     fn refuses_with_a_sentence() {
         for (text, sentence) in [
-            (
-                "10.0.0.0/33",
-                "`10.0.0.0/33` is not an address range: the prefix of an IPv4 range is 0 to 32",
-            ),
-            (
-                "::/129",
-                "`::/129` is not an address range: the prefix of an IPv6 range is 0 to 128",
-            ),
+            ("10.0.0.0/33", "`10.0.0.0/33` is not an address range: the prefix of an IPv4 range is 0 to 32"),
+            ("::/129", "`::/129` is not an address range: the prefix of an IPv6 range is 0 to 128"),
             (
                 "::/4294967296",
                 "`::/4294967296` is not an address range: the prefix of an IPv6 range is 0 to 128",
@@ -324,22 +308,13 @@ mod tests {
                 "10.0.0.3",
                 "`10.0.0.3` is not an address range: the prefix is missing, as in `10.0.0.3/32` for one address",
             ),
-            (
-                "::1",
-                "`::1` is not an address range: the prefix is missing, as in `::1/128` for one address",
-            ),
+            ("::1", "`::1` is not an address range: the prefix is missing, as in `::1/128` for one address"),
             (
                 "fe80::1%eth0/64",
                 "`fe80::1%eth0/64` is not an address range: a zone such as `%eth0` means something on one machine only; leave it out",
             ),
-            (
-                " 10.0.0.0/8",
-                "` 10.0.0.0/8` is not an address range: it has a space in it",
-            ),
-            (
-                "10.0.0.0/8\n",
-                "`10.0.0.0/8\n` is not an address range: it has a space in it",
-            ),
+            (" 10.0.0.0/8", "` 10.0.0.0/8` is not an address range: it has a space in it"),
+            ("10.0.0.0/8\n", "`10.0.0.0/8\n` is not an address range: it has a space in it"),
             (
                 "10.0.0.0/+8",
                 "`10.0.0.0/+8` is not an address range: the prefix is a plain number, without sign or leading zero",
@@ -356,26 +331,11 @@ mod tests {
                 "10.0.0.0/8/8",
                 "`10.0.0.0/8/8` is not an address range: the prefix is a plain number, without sign or leading zero",
             ),
-            (
-                "01.2.3.4/8",
-                "`01.2.3.4/8` is not an address range: `01.2.3.4` is not an IPv4 or IPv6 address",
-            ),
-            (
-                "s::/0",
-                "`s::/0` is not an address range: `s::` is not an IPv4 or IPv6 address",
-            ),
-            (
-                "10.0/8",
-                "`10.0/8` is not an address range: `10.0` is not an IPv4 or IPv6 address",
-            ),
-            (
-                "[::1]/128",
-                "`[::1]/128` is not an address range: `[::1]` is not an IPv4 or IPv6 address",
-            ),
-            (
-                "",
-                "`` is not an address range: `` is not an IPv4 or IPv6 address",
-            ),
+            ("01.2.3.4/8", "`01.2.3.4/8` is not an address range: `01.2.3.4` is not an IPv4 or IPv6 address"),
+            ("s::/0", "`s::/0` is not an address range: `s::` is not an IPv4 or IPv6 address"),
+            ("10.0/8", "`10.0/8` is not an address range: `10.0` is not an IPv4 or IPv6 address"),
+            ("[::1]/128", "`[::1]/128` is not an address range: `[::1]` is not an IPv4 or IPv6 address"),
+            ("", "`` is not an address range: `` is not an IPv4 or IPv6 address"),
         ] {
             assert_eq!(text.parse::<Cidr>().unwrap_err().to_string(), sentence);
         }
@@ -398,11 +358,7 @@ mod tests {
             ("192.0.2.1/32", "192.0.2.1", true),
             ("192.0.2.1/32", "192.0.2.2", false),
         ] {
-            assert_eq!(
-                cidr(range).contains(addr.parse().unwrap()),
-                inside,
-                "{range} {addr}"
-            );
+            assert_eq!(cidr(range).contains(addr.parse().unwrap()), inside, "{range} {addr}");
         }
     }
 

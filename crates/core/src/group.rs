@@ -20,11 +20,7 @@ impl GroupId {
     /// The id of that text.
     pub fn new(text: impl Into<String>) -> Result<Self, GroupIdError> {
         let text = text.into();
-        if is_name(&text) {
-            Ok(Self(text))
-        } else {
-            Err(GroupIdError(text))
-        }
+        if is_name(&text) { Ok(Self(text)) } else { Err(GroupIdError(text)) }
     }
 
     /// Its text.

@@ -101,11 +101,7 @@ impl HealthCheck {
         if timeout.is_zero() || timeout > interval {
             return Err(HealthCheckError::Timing { interval, timeout });
         }
-        Ok(Self {
-            interval,
-            timeout,
-            ..self
-        })
+        Ok(Self { interval, timeout, ..self })
     }
 
     /// The same check with other numbers of answers in a row that make a member healthy or unhealthy.
@@ -113,11 +109,7 @@ impl HealthCheck {
         if healthy == 0 || unhealthy == 0 {
             return Err(HealthCheckError::ThresholdZero);
         }
-        Ok(Self {
-            healthy_threshold: healthy,
-            unhealthy_threshold: unhealthy,
-            ..self
-        })
+        Ok(Self { healthy_threshold: healthy, unhealthy_threshold: unhealthy, ..self })
     }
 
     /// What is asked.
@@ -179,12 +171,7 @@ mod tests {
     }
 
     fn http(path: &str) -> Result<HealthCheck, HealthCheckError> {
-        HealthCheck::new(
-            Probe::Http {
-                path: path.to_owned(),
-            },
-            HealthPort::Number(10256),
-        )
+        HealthCheck::new(Probe::Http { path: path.to_owned() }, HealthPort::Number(10256))
     }
 
     #[test]
@@ -196,32 +183,21 @@ mod tests {
         for path in ["", "healthz", "/a b", "/a\nb", "/a\u{7f}"] {
             assert_eq!(http(path).unwrap_err(), HealthCheckError::Path(path.to_owned()));
         }
-        assert_eq!(
-            http("/healthz").unwrap().to_string(),
-            "http 10256 /healthz every 10s"
-        );
+        assert_eq!(http("/healthz").unwrap().to_string(), "http 10256 /healthz every 10s");
         assert_eq!(tcp().to_string(), "tcp traffic port every 10s");
     }
 
     #[test]
     fn checks_pace_and_thresholds() {
         let seconds = Duration::from_secs;
-        for (interval, timeout, fine) in [
-            (5, 4, true),
-            (5, 5, true),
-            (5, 6, false),
-            (5, 0, false),
-            (0, 0, false),
-        ] {
+        for (interval, timeout, fine) in
+            [(5, 4, true), (5, 5, true), (5, 6, false), (5, 0, false), (0, 0, false)]
+        {
             let checked = tcp().with_timing(seconds(interval), seconds(timeout));
             assert_eq!(checked.is_ok(), fine, "{interval} {timeout}");
         }
         for (healthy, unhealthy, fine) in [(1, 1, true), (0, 1, false), (1, 0, false)] {
-            assert_eq!(
-                tcp().with_thresholds(healthy, unhealthy).is_ok(),
-                fine,
-                "{healthy} {unhealthy}"
-            );
+            assert_eq!(tcp().with_thresholds(healthy, unhealthy).is_ok(), fine, "{healthy} {unhealthy}");
         }
         assert_eq!(
             tcp().with_timing(seconds(5), seconds(6)).unwrap_err().to_string(),

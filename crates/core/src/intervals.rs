@@ -13,9 +13,7 @@ impl Intervals {
     }
 
     pub(crate) fn contains(&self, number: u128) -> bool {
-        self.ending_from(number)
-            .first()
-            .is_some_and(|&(first, _)| first <= number)
+        self.ending_from(number).first().is_some_and(|&(first, _)| first <= number)
     }
 
     pub(crate) fn is_subset(&self, other: &Self) -> bool {

@@ -78,21 +78,13 @@ impl Listener {
         if target_port == 0 {
             return Err(ListenerError::TargetPortZero { port, protocol });
         }
-        Ok(Self {
-            port,
-            protocol,
-            target_port,
-            health_check: None,
-        })
+        Ok(Self { port, protocol, target_port, health_check: None })
     }
 
     /// The same listener, with a health check for its members.
     #[must_use]
     pub fn with_health_check(self, health_check: HealthCheck) -> Self {
-        Self {
-            health_check: Some(health_check),
-            ..self
-        }
+        Self { health_check: Some(health_check), ..self }
     }
 
     /// The port that clients connect to.
@@ -128,21 +120,11 @@ mod tests {
 
     #[test]
     fn ports_start_at_one() {
+        assert_eq!(Listener::new(0, ListenerProtocol::Tcp, 80).unwrap_err(), ListenerError::PortZero);
         assert_eq!(
-            Listener::new(0, ListenerProtocol::Tcp, 80).unwrap_err(),
-            ListenerError::PortZero
-        );
-        assert_eq!(
-            Listener::new(80, ListenerProtocol::Tls, 0)
-                .unwrap_err()
-                .to_string(),
+            Listener::new(80, ListenerProtocol::Tls, 0).unwrap_err().to_string(),
             "the listener on tls 80 cannot send to port 0: give a target port from 1 to 65535"
         );
-        assert_eq!(
-            Listener::new(53, ListenerProtocol::TcpUdp, 53)
-                .unwrap()
-                .to_string(),
-            "tcp+udp 53"
-        );
+        assert_eq!(Listener::new(53, ListenerProtocol::TcpUdp, 53).unwrap().to_string(), "tcp+udp 53");
     }
 }

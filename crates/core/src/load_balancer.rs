@@ -116,11 +116,7 @@ impl LoadBalancer {
         for listener in &listeners {
             for &protocol in listener.protocol().transports() {
                 if !taken.insert((protocol, listener.port())) {
-                    return Err(LoadBalancerError::SamePort {
-                        name,
-                        protocol,
-                        port: listener.port(),
-                    });
+                    return Err(LoadBalancerError::SamePort { name, protocol, port: listener.port() });
                 }
             }
         }
@@ -139,14 +135,8 @@ impl LoadBalancer {
 
     /// The same load balancer on these addresses. Without any, the provider finds some.
     pub fn with_addresses(self, addresses: Vec<IpAddr>) -> Result<Self, LoadBalancerError> {
-        if let Some(&address) = addresses
-            .iter()
-            .find(|addr| !self.families.contains(&Family::of(**addr)))
-        {
-            return Err(LoadBalancerError::AddressOfOtherFamily {
-                name: self.name,
-                address,
-            });
+        if let Some(&address) = addresses.iter().find(|addr| !self.families.contains(&Family::of(**addr))) {
+            return Err(LoadBalancerError::AddressOfOtherFamily { name: self.name, address });
         }
         Ok(Self { addresses, ..self })
     }
@@ -156,10 +146,7 @@ impl LoadBalancer {
         let mut names = BTreeSet::new();
         if let Some(double) = members.iter().find(|member| !names.insert(member.name())) {
             let member = double.name().to_owned();
-            return Err(LoadBalancerError::SameMember {
-                name: self.name,
-                member,
-            });
+            return Err(LoadBalancerError::SameMember { name: self.name, member });
         }
         Ok(Self { members, ..self })
     }
@@ -167,10 +154,7 @@ impl LoadBalancer {
     /// The same load balancer with another time to wait for the connections of a leaving member.
     #[must_use]
     pub fn with_drain_deadline(self, drain_deadline: Duration) -> Self {
-        Self {
-            drain_deadline,
-            ..self
-        }
+        Self { drain_deadline, ..self }
     }
 
     /// Its name.
@@ -252,14 +236,7 @@ mod tests {
     }
 
     fn web(listeners: Vec<Listener>, ranges: SourceRanges) -> Result<LoadBalancer, LoadBalancerError> {
-        LoadBalancer::new(
-            "web",
-            Scheme::Internal,
-            Family::ALL,
-            listeners,
-            ranges,
-            EmptyMeans::Nobody,
-        )
+        LoadBalancer::new("web", Scheme::Internal, Family::ALL, listeners, ranges, EmptyMeans::Nobody)
     }
 
     fn ranges(list: &[&str]) -> SourceRanges {
@@ -277,23 +254,14 @@ mod tests {
             (TcpUdp, Tcp, Some(Protocol::TCP)),
             (TcpUdp, Udp, Some(Protocol::UDP)),
         ] {
-            let result = web(
-                vec![listener(53, one), listener(53, other)],
-                SourceRanges::absent(),
-            );
+            let result = web(vec![listener(53, one), listener(53, other)], SourceRanges::absent());
             let expected = clash.map(|protocol| LoadBalancerError::SamePort {
                 name: "web".to_owned(),
                 protocol,
                 port: 53,
             });
             assert_eq!(result.err(), expected, "{one} {other}");
-            assert!(
-                web(
-                    vec![listener(53, one), listener(54, other)],
-                    SourceRanges::absent()
-                )
-                .is_ok()
-            );
+            assert!(web(vec![listener(53, one), listener(54, other)], SourceRanges::absent()).is_ok());
         }
     }
 
@@ -303,57 +271,28 @@ mod tests {
         let new = |name: &str, families: &[Family], listeners| {
             let families = families.iter().copied();
             let ranges = SourceRanges::absent();
-            LoadBalancer::new(
-                name,
-                Scheme::Internal,
-                families,
-                listeners,
-                ranges,
-                EmptyMeans::Nobody,
-            )
-            .unwrap_err()
+            LoadBalancer::new(name, Scheme::Internal, families, listeners, ranges, EmptyMeans::Nobody)
+                .unwrap_err()
         };
-        assert_eq!(
-            new("", &Family::ALL, http()),
-            LoadBalancerError::Name(String::new())
-        );
-        assert_eq!(
-            new("web", &[], http()),
-            LoadBalancerError::NoFamily("web".to_owned())
-        );
-        assert_eq!(
-            new("web", &Family::ALL, vec![]),
-            LoadBalancerError::NoListener("web".to_owned())
-        );
+        assert_eq!(new("", &Family::ALL, http()), LoadBalancerError::Name(String::new()));
+        assert_eq!(new("web", &[], http()), LoadBalancerError::NoFamily("web".to_owned()));
+        assert_eq!(new("web", &Family::ALL, vec![]), LoadBalancerError::NoListener("web".to_owned()));
     }
 
     #[test]
     fn members_have_names_of_their_own() {
         let member = |name: &str| Member::new(name, ["192.0.2.1".parse().unwrap()]).unwrap();
         let web = || web(vec![listener(80, ListenerProtocol::Tcp)], SourceRanges::absent()).unwrap();
+        assert_eq!(web().with_members(vec![member("a"), member("b")]).unwrap().members().len(), 2);
         assert_eq!(
-            web()
-                .with_members(vec![member("a"), member("b")])
-                .unwrap()
-                .members()
-                .len(),
-            2
-        );
-        assert_eq!(
-            web()
-                .with_members(vec![member("a"), member("b"), member("a")])
-                .unwrap_err()
-                .to_string(),
+            web().with_members(vec![member("a"), member("b"), member("a")]).unwrap_err().to_string(),
             "load balancer web has two members called a: names tell members apart"
         );
     }
 
     #[test]
     fn rules_are_listeners_times_ranges() {
-        let listeners = vec![
-            listener(53, ListenerProtocol::TcpUdp),
-            listener(443, ListenerProtocol::Tls),
-        ];
+        let listeners = vec![listener(53, ListenerProtocol::TcpUdp), listener(443, ListenerProtocol::Tls)];
         let texts = |ranges| -> Vec<String> {
             let web = web(listeners.clone(), ranges).unwrap();
             web.ingress_rules().iter().map(Rule::to_string).collect()
@@ -371,11 +310,7 @@ mod tests {
         );
         assert_eq!(
             texts(ranges(&["10.0.0.0/8"])),
-            [
-                "in tcp 53 from 10.0.0.0/8",
-                "in udp 53 from 10.0.0.0/8",
-                "in tcp 443 from 10.0.0.0/8"
-            ]
+            ["in tcp 53 from 10.0.0.0/8", "in udp 53 from 10.0.0.0/8", "in tcp 443 from 10.0.0.0/8"]
         );
         assert_eq!(texts(ranges(&[])), [""; 0]);
     }

@@ -25,13 +25,7 @@ pub enum MemberState {
 
 impl MemberState {
     /// Every state.
-    pub const ALL: [Self; 5] = [
-        Self::Adding,
-        Self::Active,
-        Self::Draining,
-        Self::Disabled,
-        Self::Removed,
-    ];
+    pub const ALL: [Self; 5] = [Self::Adding, Self::Active, Self::Draining, Self::Disabled, Self::Removed];
 
     /// Whether a member may go from this state to `next`. Staying is no change, and not in the table.
     pub fn can_become(self, next: Self) -> bool {
@@ -117,11 +111,7 @@ impl Member {
         if distinct.is_empty() {
             return Err(MemberError::NoAddress(name));
         }
-        Ok(Self {
-            name,
-            addresses: distinct,
-            state: MemberState::Adding,
-        })
+        Ok(Self { name, addresses: distinct, state: MemberState::Adding })
     }
 
     /// The same member in another state, if it may go there from where it is.
@@ -129,11 +119,7 @@ impl Member {
         if self.state.can_become(state) {
             Ok(Self { state, ..self })
         } else {
-            Err(MemberError::Transition {
-                name: self.name,
-                from: self.state,
-                to: state,
-            })
+            Err(MemberError::Transition { name: self.name, from: self.state, to: state })
         }
     }
 
@@ -155,10 +141,7 @@ impl Member {
 
     /// Its first address of a family.
     pub fn address(&self, family: Family) -> Option<IpAddr> {
-        self.addresses
-            .iter()
-            .copied()
-            .find(|addr| Family::of(*addr) == family)
+        self.addresses.iter().copied().find(|addr| Family::of(*addr) == family)
     }
 
     /// Where it is in its life.
@@ -185,30 +168,21 @@ mod tests {
             assert_eq!(from.to_string(), name);
             assert_eq!(MemberState::ALL.map(|to| from.can_become(to)), row, "{name}");
         }
-        let taking: Vec<_> = MemberState::ALL
-            .into_iter()
-            .filter(|s| s.takes_new_connections())
-            .collect();
+        let taking: Vec<_> = MemberState::ALL.into_iter().filter(|s| s.takes_new_connections()).collect();
         assert_eq!(taking, [MemberState::Active]);
     }
 
     #[test]
     fn a_member_has_a_name_and_an_address() {
         let v4: IpAddr = "192.0.2.1".parse().unwrap();
-        assert_eq!(
-            Member::new("a\nb", [v4]).unwrap_err(),
-            MemberError::Name("a\nb".to_owned())
-        );
+        assert_eq!(Member::new("a\nb", [v4]).unwrap_err(), MemberError::Name("a\nb".to_owned()));
         assert_eq!(
             Member::new("node-1", []).unwrap_err().to_string(),
             "member node-1 has no address: it can be added once it has one"
         );
         let member = Member::new("node-1", [v4, "::ffff:192.0.2.1".parse().unwrap()]).unwrap();
         assert_eq!(member.addresses(), [v4]);
-        assert_eq!(
-            (member.address(Family::V4), member.address(Family::V6)),
-            (Some(v4), None)
-        );
+        assert_eq!((member.address(Family::V4), member.address(Family::V6)), (Some(v4), None));
     }
 
     #[test]
@@ -217,11 +191,7 @@ mod tests {
         assert_eq!(member.state(), MemberState::Adding);
         let disabled = member.become_state(MemberState::Disabled).unwrap();
         assert_eq!(
-            disabled
-                .clone()
-                .become_state(MemberState::Active)
-                .unwrap_err()
-                .to_string(),
+            disabled.clone().become_state(MemberState::Active).unwrap_err().to_string(),
             "member node-1 is disabled and cannot become active"
         );
         assert_eq!(disabled.seen_as(MemberState::Active).state(), MemberState::Active);

@@ -72,9 +72,7 @@ impl Owner {
         Ok(Self {
             cluster: value(Self::CLUSTER_KEY, cluster.into())?,
             kind: value(Self::KIND_KEY, kind.into())?,
-            namespace: namespace
-                .map(|namespace| value(Self::NAMESPACE_KEY, namespace))
-                .transpose()?,
+            namespace: namespace.map(|namespace| value(Self::NAMESPACE_KEY, namespace)).transpose()?,
             name: value(Self::NAME_KEY, name.into())?,
         })
     }
@@ -118,13 +116,7 @@ impl Owner {
     pub fn from_pairs<'a>(
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Option<Self>, OwnerError> {
-        let keys = [
-            Self::FORMAT_KEY,
-            Self::CLUSTER_KEY,
-            Self::KIND_KEY,
-            Self::NAMESPACE_KEY,
-            Self::NAME_KEY,
-        ];
+        let keys = [Self::FORMAT_KEY, Self::CLUSTER_KEY, Self::KIND_KEY, Self::NAMESPACE_KEY, Self::NAME_KEY];
         let marks: BTreeMap<&str, &str> = pairs.into_iter().filter(|(key, _)| keys.contains(key)).collect();
         if marks.is_empty() {
             return Ok(None);
@@ -140,9 +132,7 @@ impl Owner {
         Self::new(
             mark(Self::CLUSTER_KEY)?,
             mark(Self::KIND_KEY)?,
-            marks
-                .get(Self::NAMESPACE_KEY)
-                .map(|namespace| (*namespace).to_owned()),
+            marks.get(Self::NAMESPACE_KEY).map(|namespace| (*namespace).to_owned()),
             mark(Self::NAME_KEY)?,
         )
         .map(Some)
@@ -150,11 +140,7 @@ impl Owner {
 }
 
 fn value(key: &'static str, value: String) -> Result<String, OwnerError> {
-    if is_name(&value) && !value.contains('/') {
-        Ok(value)
-    } else {
-        Err(OwnerError::Value { key, value })
-    }
+    if is_name(&value) && !value.contains('/') { Ok(value) } else { Err(OwnerError::Value { key, value }) }
 }
 
 impl fmt::Display for Owner {
@@ -182,9 +168,7 @@ mod tests {
     fn prints_kind_and_name() {
         assert_eq!(web().to_string(), "Service shop/web");
         assert_eq!(
-            Owner::new("demo", "IngressController", None, "default")
-                .unwrap()
-                .to_string(),
+            Owner::new("demo", "IngressController", None, "default").unwrap().to_string(),
             "IngressController default"
         );
     }
@@ -201,22 +185,14 @@ mod tests {
     fn without_our_keys_it_is_not_ours() {
         assert_eq!(Owner::from_pairs([]), Ok(None));
         assert_eq!(
-            Owner::from_pairs([
-                ("kubernetes.io/cluster/demo", "owned"),
-                ("portcullis.dev/remark", "x")
-            ]),
+            Owner::from_pairs([("kubernetes.io/cluster/demo", "owned"), ("portcullis.dev/remark", "x")]),
             Ok(None)
         );
     }
 
     #[test]
     fn a_missing_mark_is_an_error() {
-        for key in [
-            Owner::FORMAT_KEY,
-            Owner::CLUSTER_KEY,
-            Owner::KIND_KEY,
-            Owner::NAME_KEY,
-        ] {
+        for key in [Owner::FORMAT_KEY, Owner::CLUSTER_KEY, Owner::KIND_KEY, Owner::NAME_KEY] {
             let mut pairs = web().to_pairs();
             pairs.retain(|(other, _)| *other != key);
             assert_eq!(read(&pairs), Err(OwnerError::Missing(key)));
@@ -253,10 +229,7 @@ mod tests {
             ("demo", "Service", "shop", "web\n", Owner::NAME_KEY),
         ] {
             let result = Owner::new(cluster, kind, Some(namespace.to_owned()), name);
-            assert!(
-                matches!(result, Err(OwnerError::Value { key: refused, .. }) if refused == key),
-                "{key}"
-            );
+            assert!(matches!(result, Err(OwnerError::Value { key: refused, .. }) if refused == key), "{key}");
         }
     }
 }

@@ -50,22 +50,13 @@ impl Packet {
             return Err(PacketError::NotSingle(traffic));
         }
         let (local, remote) = (local.to_canonical(), remote.to_canonical());
-        Ok(Self {
-            direction,
-            local,
-            remote,
-            traffic,
-            remote_groups: BTreeSet::new(),
-        })
+        Ok(Self { direction, local, remote, traffic, remote_groups: BTreeSet::new() })
     }
 
     /// The same packet, with the groups the remote end belongs to.
     #[must_use]
     pub fn with_remote_groups(self, groups: impl IntoIterator<Item = GroupId>) -> Self {
-        Self {
-            remote_groups: groups.into_iter().collect(),
-            ..self
-        }
+        Self { remote_groups: groups.into_iter().collect(), ..self }
     }
 
     /// Which way it goes, seen from the protected endpoint.
@@ -105,12 +96,7 @@ mod tests {
     use crate::{PortRange, Protocol};
 
     fn packet(local: &str, remote: &str, traffic: Traffic) -> Result<Packet, PacketError> {
-        Packet::new(
-            Direction::Ingress,
-            local.parse().unwrap(),
-            remote.parse().unwrap(),
-            traffic,
-        )
+        Packet::new(Direction::Ingress, local.parse().unwrap(), remote.parse().unwrap(), traffic)
     }
 
     #[test]
@@ -121,24 +107,15 @@ mod tests {
             "no packet goes between 10.0.0.1 and 2001:db8::1: one is IPv4, the other IPv6"
         );
         assert_eq!(
-            packet("10.0.0.1", "10.0.0.2", Traffic::of(Protocol::TCP))
-                .unwrap_err()
-                .to_string(),
+            packet("10.0.0.1", "10.0.0.2", Traffic::of(Protocol::TCP)).unwrap_err().to_string(),
             "`tcp` is not the traffic of one packet: give one port, or one ICMP type and code"
         );
         assert_eq!(
-            packet(
-                "2001:db8::1",
-                "2001:db8::2",
-                Traffic::icmp(Family::V4, 8, Some(0))
-            )
-            .unwrap_err()
-            .to_string(),
+            packet("2001:db8::1", "2001:db8::2", Traffic::icmp(Family::V4, 8, Some(0)))
+                .unwrap_err()
+                .to_string(),
             "icmp does not exist in IPv6: use ipv6-icmp"
         );
-        assert_eq!(
-            packet("10.0.0.1", "::ffff:10.0.0.2", http),
-            packet("10.0.0.1", "10.0.0.2", http)
-        );
+        assert_eq!(packet("10.0.0.1", "::ffff:10.0.0.2", http), packet("10.0.0.1", "10.0.0.2", http));
     }
 }

@@ -67,12 +67,7 @@ pub fn placeholder(what: &str) -> String {
 impl Change {
     /// An object without parts.
     pub fn new(sign: Sign, kind: impl Into<String>, name: impl Into<String>) -> Self {
-        Self {
-            sign,
-            kind: kind.into(),
-            name: name.into(),
-            details: Vec::new(),
-        }
+        Self { sign, kind: kind.into(), name: name.into(), details: Vec::new() }
     }
 
     /// The same object with one more part.
@@ -91,11 +86,7 @@ impl Detail {
         columns: impl IntoIterator<Item = C>,
         why: impl Into<String>,
     ) -> Self {
-        Self {
-            sign,
-            columns: columns.into_iter().map(Into::into).collect(),
-            why: why.into(),
-        }
+        Self { sign, columns: columns.into_iter().map(Into::into).collect(), why: why.into() }
     }
 
     /// A rule of a group, and why it is there.
@@ -156,11 +147,7 @@ impl PlanView {
         let explained = self.details().filter(|detail| !detail.why.is_empty());
         let text_width = longest(&mut explained.map(|detail| detail.aligned(&widths).chars().count()));
         for change in &self.changes {
-            writeln!(
-                f,
-                "  {} {:<kind_width$}  {}",
-                change.sign, change.kind, change.name
-            )?;
+            writeln!(f, "  {} {:<kind_width$}  {}", change.sign, change.kind, change.name)?;
             for detail in &change.details {
                 let line = format!("{:<text_width$}    {}", detail.aligned(&widths), detail.why);
                 writeln!(f, "      {} {}", detail.sign, line.trim_end())?;

@@ -29,10 +29,7 @@ pub enum PortError {
 
 impl PortRange {
     /// Every port.
-    pub const ALL: Self = Self {
-        first: 0,
-        last: u16::MAX,
-    };
+    pub const ALL: Self = Self { first: 0, last: u16::MAX };
 
     /// The ports `first` to `last`, both included.
     pub fn new(first: u16, last: u16) -> Result<Self, PortError> {
@@ -44,10 +41,7 @@ impl PortRange {
 
     /// One port.
     pub fn single(port: u16) -> Self {
-        Self {
-            first: port,
-            last: port,
-        }
+        Self { first: port, last: port }
     }
 
     /// The first port.
@@ -94,11 +88,7 @@ impl FromStr for PortRange {
 
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_single() {
-            write!(f, "{}", self.first)
-        } else {
-            write!(f, "{}-{}", self.first, self.last)
-        }
+        if self.is_single() { write!(f, "{}", self.first) } else { write!(f, "{}-{}", self.first, self.last) }
     }
 }
 
@@ -122,11 +112,7 @@ mod tests {
 
     #[test]
     fn reads_and_prints() {
-        for (text, first, last) in [
-            ("443", 443, 443),
-            ("8000-8010", 8000, 8010),
-            ("0-65535", 0, 65535),
-        ] {
+        for (text, first, last) in [("443", 443, 443), ("8000-8010", 8000, 8010), ("0-65535", 0, 65535)] {
             let ports: PortRange = text.parse().unwrap();
             assert_eq!((ports.first(), ports.last()), (first, last));
             assert_eq!(ports.to_string(), text);
@@ -153,16 +139,9 @@ mod tests {
     #[test]
     fn contains_and_covers() {
         let ports = PortRange::new(10, 20).unwrap();
-        assert_eq!(
-            [9, 10, 20, 21].map(|port| ports.contains(port)),
-            [false, true, true, false]
-        );
+        assert_eq!([9, 10, 20, 21].map(|port| ports.contains(port)), [false, true, true, false]);
         for (first, last, covered) in [(10, 20, true), (11, 19, true), (9, 20, false), (10, 21, false)] {
-            assert_eq!(
-                ports.covers(&PortRange::new(first, last).unwrap()),
-                covered,
-                "{first}-{last}"
-            );
+            assert_eq!(ports.covers(&PortRange::new(first, last).unwrap()), covered, "{first}-{last}");
         }
     }
 }

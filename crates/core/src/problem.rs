@@ -17,11 +17,7 @@ pub struct Problem {
 impl Problem {
     /// A problem in three sentences.
     pub fn new(what: impl Into<String>, state: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            what: what.into(),
-            state: state.into(),
-            remedy: remedy.into(),
-        }
+        Self { what: what.into(), state: state.into(), remedy: remedy.into() }
     }
 }
 

@@ -101,10 +101,7 @@ impl FromStr for Protocol {
     type Err = ProtocolError;
 
     fn from_str(text: &str) -> Result<Self, ProtocolError> {
-        let named = NAMES
-            .iter()
-            .find(|(name, _)| name.eq_ignore_ascii_case(text))
-            .map(|(_, number)| *number);
+        let named = NAMES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text)).map(|(_, number)| *number);
         named
             .or_else(|| plain_number(text).and_then(|number| u8::try_from(number).ok()))
             .map(Self)
@@ -150,11 +147,7 @@ mod tests {
             ("255", 255, "255"),
         ] {
             let protocol: Protocol = text.parse().unwrap();
-            assert_eq!(
-                (protocol.number(), protocol.to_string().as_str()),
-                (number, name),
-                "{text}"
-            );
+            assert_eq!((protocol.number(), protocol.to_string().as_str()), (number, name), "{text}");
         }
     }
 
@@ -178,9 +171,7 @@ mod tests {
 
     #[test]
     fn knows_who_has_ports() {
-        let with_ports: Vec<u8> = (0..=255)
-            .filter(|number| Protocol::new(*number).has_ports())
-            .collect();
+        let with_ports: Vec<u8> = (0..=255).filter(|number| Protocol::new(*number).has_ports()).collect();
         assert_eq!(with_ports, [6, 17, 33, 132, 136]);
     }
 }

@@ -38,10 +38,7 @@ impl Reach {
     pub fn of<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Self {
         let mut ranges: BTreeMap<(u128, u128), Vec<Cidr>> = BTreeMap::new();
         let mut groups: BTreeMap<(GroupId, Family), Vec<(u128, u128)>> = BTreeMap::new();
-        for rule in rules
-            .into_iter()
-            .filter(|rule| rule.direction() == Direction::Ingress)
-        {
+        for rule in rules.into_iter().filter(|rule| rule.direction() == Direction::Ingress) {
             let span = rule.traffic().span();
             let range = match rule.peer() {
                 Peer::Everyone => Cidr::everything(rule.family()),
@@ -54,15 +51,10 @@ impl Reach {
             ranges.entry(span).or_default().push(range);
         }
         let layers = layers(ranges.keys().copied(), |number| {
-            let here = ranges
-                .iter()
-                .filter(|((first, last), _)| (*first..=*last).contains(&number));
+            let here = ranges.iter().filter(|((first, last), _)| (*first..=*last).contains(&number));
             here.flat_map(|(_, ranges)| ranges.iter().copied()).collect()
         });
-        let groups = groups
-            .into_iter()
-            .map(|(group, spans)| (group, spans.into_iter().collect()))
-            .collect();
+        let groups = groups.into_iter().map(|(group, spans)| (group, spans.into_iter().collect())).collect();
         Self::canonical(layers, groups)
     }
 
@@ -73,9 +65,7 @@ impl Reach {
     #[must_use]
     pub fn widened(before: &Self, after: &Self) -> Self {
         let layers = layers(before.spans().chain(after.spans()), |number| {
-            after
-                .addresses_at(number)
-                .difference(&before.addresses_at(number))
+            after.addresses_at(number).difference(&before.addresses_at(number))
         });
         let mut groups = after.groups.clone();
         for ((id, family), spans) in &mut groups {
@@ -115,9 +105,7 @@ impl Reach {
     pub fn admits(&self, packet: &Packet) -> bool {
         let (number, _) = packet.traffic().span();
         let in_group = |id: &GroupId| {
-            self.groups
-                .get(&(id.clone(), packet.family()))
-                .is_some_and(|spans| spans.contains(number))
+            self.groups.get(&(id.clone(), packet.family())).is_some_and(|spans| spans.contains(number))
         };
         packet.direction() == Direction::Ingress
             && (self.addresses_at(number).contains(packet.remote())
@@ -125,10 +113,7 @@ impl Reach {
     }
 
     fn canonical(layers: Vec<Layer>, groups: BTreeMap<(GroupId, Family), Intervals>) -> Self {
-        let mut reach = Self {
-            layers,
-            groups: BTreeMap::new(),
-        };
+        let mut reach = Self { layers, groups: BTreeMap::new() };
         for ((id, family), spans) in groups {
             let spans = spans.difference(&reach.open_to_all(family));
             if !spans.is_empty() {
@@ -167,12 +152,8 @@ impl Reach {
         }
         let ids: BTreeSet<&GroupId> = self.groups.keys().map(|(id, _)| id).collect();
         for id in ids {
-            let [v4, v6] = Family::ALL.map(|family| {
-                self.groups
-                    .get(&(id.clone(), family))
-                    .cloned()
-                    .unwrap_or_default()
-            });
+            let [v4, v6] =
+                Family::ALL.map(|family| self.groups.get(&(id.clone(), family)).cloned().unwrap_or_default());
             for (family, spans) in [
                 (None, v4.intersection(&v6)),
                 (Some(Family::V4), v4.difference(&v6)),
@@ -195,11 +176,7 @@ impl Reach {
             .into_iter()
             .map(|(spans, people)| Entry {
                 who: people.iter().map(Who::to_string).collect(),
-                on: spans
-                    .as_slice()
-                    .iter()
-                    .flat_map(|&(first, last)| phrases(first, last))
-                    .collect(),
+                on: spans.as_slice().iter().flat_map(|&(first, last)| phrases(first, last)).collect(),
             })
             .collect()
     }
@@ -214,11 +191,7 @@ fn layers(spans: impl Iterator<Item = (u128, u128)>, at: impl Fn(u128) -> Addres
         match layers.last_mut() {
             _ if addresses.is_nobody() => {}
             Some(layer) if layer.last + 1 == first && layer.addresses == addresses => layer.last = last,
-            _ => layers.push(Layer {
-                first,
-                last,
-                addresses,
-            }),
+            _ => layers.push(Layer { first, last, addresses }),
         }
     }
     layers
@@ -243,13 +216,7 @@ fn people(addresses: &AddressSet) -> Vec<Who> {
         [family] => vec![Who::Everyone(Some(family))],
         _ => vec![Who::Everyone(None)],
     };
-    people.extend(
-        addresses
-            .cidrs()
-            .into_iter()
-            .filter(|cidr| !cidr.is_everything())
-            .map(Who::Range),
-    );
+    people.extend(addresses.cidrs().into_iter().filter(|cidr| !cidr.is_everything()).map(Who::Range));
     people
 }
 
@@ -345,19 +312,10 @@ mod tests {
                 &["tcp 443 from 2001:db8::/32", "tcp 443 from 10.0.0.0/8"],
                 "10.0.0.0/8, 2001:db8::/32 on tcp 443",
             ),
-            (
-                &["tcp 22 from group4 dev", "tcp 22 from group6 dev"],
-                "group dev on tcp 22",
-            ),
+            (&["tcp 22 from group4 dev", "tcp 22 from group6 dev"], "group dev on tcp 22"),
             (&["tcp 22 from group4 dev"], "group dev over IPv4 on tcp 22"),
-            (
-                &["tcp 80-89 from 10.0.0.0/8", "tcp 90 from 10.0.0.0/8"],
-                "10.0.0.0/8 on tcp 80-90",
-            ),
-            (
-                &["tcp from 10.0.0.0/8", "udp 53 from 10.0.0.0/8"],
-                "10.0.0.0/8 on tcp, udp 53",
-            ),
+            (&["tcp 80-89 from 10.0.0.0/8", "tcp 90 from 10.0.0.0/8"], "10.0.0.0/8 on tcp 80-90"),
+            (&["tcp from 10.0.0.0/8", "udp 53 from 10.0.0.0/8"], "10.0.0.0/8 on tcp, udp 53"),
         ] {
             assert_eq!(reach(rules).to_string(), text);
         }
@@ -370,26 +328,14 @@ mod tests {
                 &["tcp 443 from 10.0.0.0/25", "tcp 443 from 10.0.0.128/25"][..],
                 &["tcp 443 from 10.0.0.0/24"][..],
             ),
-            (
-                &["tcp 1-5 from 10.0.0.0/8", "tcp 6-9 from 10.0.0.0/8"],
-                &["tcp 1-9 from 10.0.0.0/8"],
-            ),
-            (
-                &["tcp 0-99 from 10.0.0.0/8", "tcp 50-65535 from 10.0.0.0/8"],
-                &["tcp from 10.0.0.0/8"],
-            ),
-            (
-                &["any from everyone4", "tcp 22 from group4 dev"],
-                &["any from everyone4"],
-            ),
+            (&["tcp 1-5 from 10.0.0.0/8", "tcp 6-9 from 10.0.0.0/8"], &["tcp 1-9 from 10.0.0.0/8"]),
+            (&["tcp 0-99 from 10.0.0.0/8", "tcp 50-65535 from 10.0.0.0/8"], &["tcp from 10.0.0.0/8"]),
+            (&["any from everyone4", "tcp 22 from group4 dev"], &["any from everyone4"]),
         ] {
             assert_eq!(reach(one), reach(other));
             assert!(reach(one).is_within(&reach(other)) && reach(other).is_within(&reach(one)));
         }
-        assert_ne!(
-            reach(&["any from everyone4", "tcp 22 from group6 dev"]),
-            reach(&["any from everyone4"])
-        );
+        assert_ne!(reach(&["any from everyone4", "tcp 22 from group6 dev"]), reach(&["any from everyone4"]));
     }
 
     #[test]
@@ -397,51 +343,19 @@ mod tests {
         for (before, after, text) in [
             (&[][..], &["tcp 443 from 10.0.0.0/8"][..], "10.0.0.0/8 on tcp 443"),
             (&["tcp 443 from 10.0.0.0/8"], &[], "nobody"),
-            (
-                &["tcp 443 from 10.0.0.0/8"],
-                &["tcp 443 from 10.1.0.0/16"],
-                "nobody",
-            ),
+            (&["tcp 443 from 10.0.0.0/8"], &["tcp 443 from 10.1.0.0/16"], "nobody"),
             (
                 &["tcp 443 from 10.0.0.0/24"],
                 &["tcp 443 from 10.0.0.0/25", "tcp 443 from 10.0.0.128/25"],
                 "nobody",
             ),
-            (
-                &["tcp 443 from 10.0.0.0/25"],
-                &["tcp 443 from 10.0.0.0/24"],
-                "10.0.0.128/25 on tcp 443",
-            ),
-            (
-                &["tcp 80 from 10.0.0.0/8"],
-                &["tcp 79-81 from 10.0.0.0/8"],
-                "10.0.0.0/8 on tcp 79, tcp 81",
-            ),
-            (
-                &["tcp 443 from everyone4"],
-                &["tcp 443 from group4 dev"],
-                "nobody",
-            ),
-            (
-                &["tcp 443 from everyone4"],
-                &["tcp 443 from group6 dev"],
-                "group dev over IPv6 on tcp 443",
-            ),
-            (
-                &["tcp 443 from group4 dev"],
-                &["tcp 443 from everyone4"],
-                "everyone over IPv4 on tcp 443",
-            ),
-            (
-                &["tcp 22 from group4 dev"],
-                &["tcp 20-22 from group4 dev"],
-                "group dev over IPv4 on tcp 20-21",
-            ),
-            (
-                &["tcp 22 from group4 dev"],
-                &["tcp 22 from group4 ops"],
-                "group ops over IPv4 on tcp 22",
-            ),
+            (&["tcp 443 from 10.0.0.0/25"], &["tcp 443 from 10.0.0.0/24"], "10.0.0.128/25 on tcp 443"),
+            (&["tcp 80 from 10.0.0.0/8"], &["tcp 79-81 from 10.0.0.0/8"], "10.0.0.0/8 on tcp 79, tcp 81"),
+            (&["tcp 443 from everyone4"], &["tcp 443 from group4 dev"], "nobody"),
+            (&["tcp 443 from everyone4"], &["tcp 443 from group6 dev"], "group dev over IPv6 on tcp 443"),
+            (&["tcp 443 from group4 dev"], &["tcp 443 from everyone4"], "everyone over IPv4 on tcp 443"),
+            (&["tcp 22 from group4 dev"], &["tcp 20-22 from group4 dev"], "group dev over IPv4 on tcp 20-21"),
+            (&["tcp 22 from group4 dev"], &["tcp 22 from group4 ops"], "group ops over IPv4 on tcp 22"),
             (
                 &["tcp 443 from everyone4", "tcp 443 from everyone6"],
                 &["tcp from everyone4", "tcp 443 from everyone6"],
@@ -459,19 +373,11 @@ mod tests {
     #[test]
     fn union_lets_in_what_either_does() {
         let one = reach(&["tcp 80 from 10.0.0.0/9", "tcp 22 from group4 dev"]);
-        let other = reach(&[
-            "tcp 80 from 10.128.0.0/9",
-            "tcp 21 from group4 dev",
-            "udp from everyone4",
-        ]);
+        let other = reach(&["tcp 80 from 10.128.0.0/9", "tcp 21 from group4 dev", "udp from everyone4"]);
         let both = one.union(&other);
         assert_eq!(
             both,
-            reach(&[
-                "tcp 80 from 10.0.0.0/8",
-                "tcp 21-22 from group4 dev",
-                "udp from everyone4"
-            ])
+            reach(&["tcp 80 from 10.0.0.0/8", "tcp 21-22 from group4 dev", "udp from everyone4"])
         );
         assert!(one.is_within(&both) && other.is_within(&both) && !both.is_within(&one));
     }
@@ -488,9 +394,6 @@ mod tests {
             serde_json::to_value(reach(&["tcp 80 from everyone4", "tcp 443 from everyone4"])).unwrap(),
             serde_json::json!([{"who": ["everyone over IPv4"], "on": ["tcp 80", "tcp 443"]}])
         );
-        assert_eq!(
-            serde_json::to_value(Reach::nobody()).unwrap(),
-            serde_json::json!([])
-        );
+        assert_eq!(serde_json::to_value(Reach::nobody()).unwrap(), serde_json::json!([]));
     }
 }

@@ -85,22 +85,13 @@ impl Rule {
             Peer::Range(range) if range.is_everything() => Peer::Everyone,
             peer => peer,
         };
-        Ok(Self {
-            direction,
-            family,
-            traffic,
-            peer,
-            description: None,
-        })
+        Ok(Self { direction, family, traffic, peer, description: None })
     }
 
     /// The same rule with a remark for people.
     #[must_use]
     pub fn with_description(self, description: impl Into<String>) -> Self {
-        Self {
-            description: Some(description.into()),
-            ..self
-        }
+        Self { description: Some(description.into()), ..self }
     }
 
     /// Which way the connections are opened.
@@ -211,9 +202,7 @@ mod tests {
     #[test]
     fn refuses_mixed_families() {
         let mixed = |family, traffic, peer| {
-            Rule::new(Direction::Ingress, family, traffic, peer)
-                .unwrap_err()
-                .to_string()
+            Rule::new(Direction::Ingress, family, traffic, peer).unwrap_err().to_string()
         };
         assert_eq!(
             mixed(Family::V6, tcp(22), range("10.0.0.0/8")),
@@ -249,10 +238,7 @@ mod tests {
         );
         assert_ne!(everyone, ingress(Family::V6, tcp(22), Peer::Everyone));
         assert_ne!(everyone, ingress(Family::V4, tcp(23), Peer::Everyone));
-        assert_ne!(
-            everyone,
-            Rule::new(Direction::Egress, Family::V4, tcp(22), Peer::Everyone).unwrap()
-        );
+        assert_ne!(everyone, Rule::new(Direction::Egress, Family::V4, tcp(22), Peer::Everyone).unwrap());
     }
 
     #[test]
@@ -265,10 +251,7 @@ mod tests {
             (ingress(Family::V4, tcp(22), Peer::Everyone), false),
             (ingress(Family::V4, tcp(22), group("dev")), false),
             (ingress(Family::V4, Traffic::ANY, range("10.1.0.0/16")), false),
-            (
-                Rule::new(Direction::Egress, Family::V4, tcp(22), range("10.1.0.0/16")).unwrap(),
-                false,
-            ),
+            (Rule::new(Direction::Egress, Family::V4, tcp(22), range("10.1.0.0/16")).unwrap(), false),
         ] {
             assert_eq!(wide.covers(&narrow), covered, "{narrow}");
         }
@@ -283,14 +266,8 @@ mod tests {
     #[test]
     fn prints_as_a_phrase() {
         for (rule, text) in [
-            (
-                ingress(Family::V4, tcp(443), range("203.0.113.7/24")),
-                "in tcp 443 from 203.0.113.7/24",
-            ),
-            (
-                ingress(Family::V6, Traffic::ANY, Peer::Everyone),
-                "in any from everyone over IPv6",
-            ),
+            (ingress(Family::V4, tcp(443), range("203.0.113.7/24")), "in tcp 443 from 203.0.113.7/24"),
+            (ingress(Family::V6, Traffic::ANY, Peer::Everyone), "in any from everyone over IPv6"),
             (
                 Rule::new(Direction::Egress, Family::V4, tcp(22), group("dev")).unwrap(),
                 "out tcp 22 to group dev over IPv4",

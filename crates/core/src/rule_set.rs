@@ -58,13 +58,7 @@ mod tests {
 
     fn rule(ports: &str, range: &str) -> Rule {
         let traffic = Traffic::ports(Protocol::TCP, ports.parse::<PortRange>().unwrap()).unwrap();
-        Rule::new(
-            Direction::Ingress,
-            Family::V4,
-            traffic,
-            Peer::Range(range.parse().unwrap()),
-        )
-        .unwrap()
+        Rule::new(Direction::Ingress, Family::V4, traffic, Peer::Range(range.parse().unwrap())).unwrap()
     }
 
     fn texts(rules: &[Rule]) -> Vec<String> {
@@ -97,14 +91,8 @@ mod tests {
 
     #[test]
     fn diff_touches_only_what_differs() {
-        let current = [
-            rule("80", "10.0.0.5/8").with_description("old words"),
-            rule("22", "10.0.0.0/8"),
-        ];
-        let wanted = [
-            rule("80", "10.0.0.0/8").with_description("new words"),
-            rule("443", "10.0.0.0/8"),
-        ];
+        let current = [rule("80", "10.0.0.5/8").with_description("old words"), rule("22", "10.0.0.0/8")];
+        let wanted = [rule("80", "10.0.0.0/8").with_description("new words"), rule("443", "10.0.0.0/8")];
         let diff = diff(&current, &wanted);
         assert_eq!(texts(&diff.add), ["in tcp 443 from 10.0.0.0/8"]);
         assert_eq!(texts(&diff.remove), ["in tcp 22 from 10.0.0.0/8"]);

@@ -47,12 +47,9 @@ impl SourceRanges {
         match (&self.0, empty_means) {
             (None, _) => vec![Peer::Everyone],
             (Some(ranges), EmptyMeans::Everyone) if ranges.is_empty() => vec![Peer::Everyone],
-            (Some(ranges), _) => ranges
-                .iter()
-                .filter(|range| range.family() == family)
-                .copied()
-                .map(Peer::Range)
-                .collect(),
+            (Some(ranges), _) => {
+                ranges.iter().filter(|range| range.family() == family).copied().map(Peer::Range).collect()
+            }
         }
     }
 }
@@ -88,54 +85,16 @@ mod tests {
         let v4: Cidr = "10.0.0.0/8".parse().unwrap();
         let mapped: Cidr = "::ffff:192.0.2.0/120".parse().unwrap();
         for (ranges, empty_means, in_v4, in_v6) in [
-            (
-                SourceRanges::absent(),
-                EmptyMeans::Everyone,
-                vec![Peer::Everyone],
-                vec![Peer::Everyone],
-            ),
-            (
-                SourceRanges::absent(),
-                EmptyMeans::Nobody,
-                vec![Peer::Everyone],
-                vec![Peer::Everyone],
-            ),
-            (
-                SourceRanges::listed([]),
-                EmptyMeans::Everyone,
-                vec![Peer::Everyone],
-                vec![Peer::Everyone],
-            ),
+            (SourceRanges::absent(), EmptyMeans::Everyone, vec![Peer::Everyone], vec![Peer::Everyone]),
+            (SourceRanges::absent(), EmptyMeans::Nobody, vec![Peer::Everyone], vec![Peer::Everyone]),
+            (SourceRanges::listed([]), EmptyMeans::Everyone, vec![Peer::Everyone], vec![Peer::Everyone]),
             (SourceRanges::listed([]), EmptyMeans::Nobody, vec![], vec![]),
-            (
-                SourceRanges::listed([v4]),
-                EmptyMeans::Everyone,
-                vec![Peer::Range(v4)],
-                vec![],
-            ),
-            (
-                SourceRanges::listed([v4]),
-                EmptyMeans::Nobody,
-                vec![Peer::Range(v4)],
-                vec![],
-            ),
-            (
-                SourceRanges::listed([mapped]),
-                EmptyMeans::Nobody,
-                vec![Peer::Range(mapped)],
-                vec![],
-            ),
+            (SourceRanges::listed([v4]), EmptyMeans::Everyone, vec![Peer::Range(v4)], vec![]),
+            (SourceRanges::listed([v4]), EmptyMeans::Nobody, vec![Peer::Range(v4)], vec![]),
+            (SourceRanges::listed([mapped]), EmptyMeans::Nobody, vec![Peer::Range(mapped)], vec![]),
         ] {
-            assert_eq!(
-                ranges.peers(Family::V4, empty_means),
-                in_v4,
-                "{ranges:?} {empty_means:?}"
-            );
-            assert_eq!(
-                ranges.peers(Family::V6, empty_means),
-                in_v6,
-                "{ranges:?} {empty_means:?}"
-            );
+            assert_eq!(ranges.peers(Family::V4, empty_means), in_v4, "{ranges:?} {empty_means:?}");
+            assert_eq!(ranges.peers(Family::V6, empty_means), in_v6, "{ranges:?} {empty_means:?}");
         }
     }
 }

@@ -22,12 +22,9 @@ mod tests {
 
     #[test]
     fn numbers_are_plain_digits() {
-        for (text, number) in [
-            ("0", Some(0)),
-            ("80", Some(80)),
-            ("4294967295", Some(u32::MAX)),
-            ("4294967296", Some(u32::MAX)),
-        ] {
+        for (text, number) in
+            [("0", Some(0)), ("80", Some(80)), ("4294967295", Some(u32::MAX)), ("4294967296", Some(u32::MAX))]
+        {
             assert_eq!(plain_number(text), number, "{text}");
         }
         for text in ["", "+80", "-1", "080", "00", " 80", "80 ", "8_0", "٨٠", "0x50"] {

@@ -38,17 +38,11 @@ pub struct IcmpOfOtherFamily {
 
 impl Traffic {
     /// All traffic.
-    pub const ANY: Self = Self {
-        protocol: None,
-        part: Part::Whole,
-    };
+    pub const ANY: Self = Self { protocol: None, part: Part::Whole };
 
     /// All traffic of a protocol.
     pub fn of(protocol: Protocol) -> Self {
-        Self {
-            protocol: Some(protocol),
-            part: Part::Whole,
-        }
+        Self { protocol: Some(protocol), part: Part::Whole }
     }
 
     /// Traffic to some ports of a protocol that has ports.
@@ -59,10 +53,7 @@ impl Traffic {
         if ports == PortRange::ALL {
             return Ok(Self::of(protocol));
         }
-        Ok(Self {
-            protocol: Some(protocol),
-            part: Part::Ports(ports),
-        })
+        Ok(Self { protocol: Some(protocol), part: Part::Ports(ports) })
     }
 
     /// ICMP messages of one type, of any code or of one. The family decides which ICMP.
@@ -71,10 +62,7 @@ impl Traffic {
             None => Part::IcmpType(icmp_type),
             Some(code) => Part::IcmpCode(icmp_type, code),
         };
-        Self {
-            protocol: Some(Protocol::icmp(family)),
-            part,
-        }
+        Self { protocol: Some(Protocol::icmp(family)), part }
     }
 
     /// The protocol; `None` for all traffic.
@@ -226,11 +214,7 @@ fn protocol_of(number: u128) -> Protocol {
 }
 
 fn range(from: u128, to: u128) -> String {
-    if from == to {
-        from.to_string()
-    } else {
-        format!("{from}-{to}")
-    }
+    if from == to { from.to_string() } else { format!("{from}-{to}") }
 }
 
 impl fmt::Display for Traffic {
@@ -287,10 +271,7 @@ mod tests {
     fn ports_belong_to_protocols_that_have_them() {
         let vrrp = Protocol::new(112);
         let error = Traffic::ports(vrrp, PortRange::ALL).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "vrrp has no ports: only tcp, udp, sctp, dccp and udplite have"
-        );
+        assert_eq!(error.to_string(), "vrrp has no ports: only tcp, udp, sctp, dccp and udplite have");
     }
 
     #[test]
@@ -304,12 +285,7 @@ mod tests {
             (tcp("80-90"), tcp("85"), true, true),
             (tcp("80-90"), tcp("85-95"), false, true),
             (tcp("80-90"), tcp("91"), false, false),
-            (
-                tcp("53"),
-                Traffic::ports(Protocol::UDP, PortRange::single(53)).unwrap(),
-                false,
-                false,
-            ),
+            (tcp("53"), Traffic::ports(Protocol::UDP, PortRange::single(53)).unwrap(), false, false),
             (Traffic::of(Protocol::TCP), udp, false, false),
             (icmp(3, None), icmp(3, Some(4)), true, true),
             (icmp(3, Some(0)), icmp(3, None), false, true),
@@ -346,22 +322,10 @@ mod tests {
             (0, LAST, &["any traffic"][..]),
             (0, tcp("443").span().0 - 1, &["protocols 0-5", "tcp 0-442"]),
             (after(tcp("443")), LAST, &["tcp 444-65535", "protocols 7-255"]),
-            (
-                after(icmp(3, Some(4))),
-                Traffic::of(Protocol::ICMP).span().1,
-                &["icmp 3/5-255", "icmp 4-255"],
-            ),
-            (
-                icmp(3, None).span().0,
-                icmp(4, Some(0)).span().0,
-                &["icmp 3", "icmp 4/0"],
-            ),
+            (after(icmp(3, Some(4))), Traffic::of(Protocol::ICMP).span().1, &["icmp 3/5-255", "icmp 4-255"]),
+            (icmp(3, None).span().0, icmp(4, Some(0)).span().0, &["icmp 3", "icmp 4/0"]),
             (tcp("80").span().0, tcp("80").span().1, &["tcp 80"]),
-            (
-                Traffic::of(Protocol::TCP).span().0,
-                Traffic::of(Protocol::TCP).span().1,
-                &["tcp"],
-            ),
+            (Traffic::of(Protocol::TCP).span().0, Traffic::of(Protocol::TCP).span().1, &["tcp"]),
         ] {
             assert_eq!(phrases(first, last), expected);
         }

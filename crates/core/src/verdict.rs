@@ -88,11 +88,7 @@ pub fn explain<'a>(
     groups
         .into_iter()
         .flat_map(|group| group.rules.iter().map(move |rule| (group, rule)))
-        .map(|(group, rule)| Explanation {
-            group,
-            rule,
-            mismatch: mismatch(rule, packet),
-        })
+        .map(|(group, rule)| Explanation { group, rule, mismatch: mismatch(rule, packet) })
         .collect()
 }
 
@@ -139,12 +135,7 @@ mod tests {
     }
 
     fn group(id: &str, rules: Vec<Rule>) -> SecurityGroup {
-        SecurityGroup {
-            id: GroupId::new(id).unwrap(),
-            name: id.to_owned(),
-            rules,
-            stateful: true,
-        }
+        SecurityGroup { id: GroupId::new(id).unwrap(), name: id.to_owned(), rules, stateful: true }
     }
 
     fn dev() -> GroupId {
@@ -152,13 +143,8 @@ mod tests {
     }
 
     fn packet(traffic: Traffic) -> Packet {
-        Packet::new(
-            Direction::Ingress,
-            "10.0.7.20".parse().unwrap(),
-            "10.0.7.9".parse().unwrap(),
-            traffic,
-        )
-        .unwrap()
+        Packet::new(Direction::Ingress, "10.0.7.20".parse().unwrap(), "10.0.7.9".parse().unwrap(), traffic)
+            .unwrap()
     }
 
     #[test]
@@ -168,43 +154,17 @@ mod tests {
         let range = |text: &str| Peer::Range(text.parse().unwrap());
         let ping = Traffic::icmp(Family::V4, 8, Some(0));
         for (rule, traffic, phrase) in [
+            (rule(Egress, Family::V4, tcp(443), everyone()), tcp(443), "another direction"),
+            (rule(Ingress, Family::V6, tcp(443), everyone()), tcp(443), "another family"),
+            (rule(Ingress, Family::V4, Traffic::of(Protocol::UDP), everyone()), tcp(443), "another protocol"),
+            (rule(Ingress, Family::V4, tcp(22), everyone()), tcp(443), "another port"),
             (
-                rule(Egress, Family::V4, tcp(443), everyone()),
-                tcp(443),
-                "another direction",
-            ),
-            (
-                rule(Ingress, Family::V6, tcp(443), everyone()),
-                tcp(443),
-                "another family",
-            ),
-            (
-                rule(Ingress, Family::V4, Traffic::of(Protocol::UDP), everyone()),
-                tcp(443),
-                "another protocol",
-            ),
-            (
-                rule(Ingress, Family::V4, tcp(22), everyone()),
-                tcp(443),
-                "another port",
-            ),
-            (
-                rule(
-                    Ingress,
-                    Family::V4,
-                    Traffic::icmp(Family::V4, 3, None),
-                    everyone(),
-                ),
+                rule(Ingress, Family::V4, Traffic::icmp(Family::V4, 3, None), everyone()),
                 ping,
                 "another ICMP type",
             ),
             (
-                rule(
-                    Ingress,
-                    Family::V4,
-                    Traffic::icmp(Family::V4, 8, Some(1)),
-                    everyone(),
-                ),
+                rule(Ingress, Family::V4, Traffic::icmp(Family::V4, 8, Some(1)), everyone()),
                 ping,
                 "another ICMP code",
             ),
@@ -234,23 +194,15 @@ mod tests {
         let web = rule(Direction::Ingress, Family::V4, tcp(443), Peer::Group(dev()));
         let groups = [group("ops", vec![shell]), group("web", vec![web])];
         let packet = packet(tcp(443)).with_remote_groups([dev()]);
-        let Verdict::Allow { group, rule } = verdict(&packet, &groups) else {
-            panic!("dropped")
-        };
+        let Verdict::Allow { group, rule } = verdict(&packet, &groups) else { panic!("dropped") };
         assert_eq!((group.name.as_str(), rule), ("web", &groups[1].rules[0]));
-        let mismatches: Vec<_> = explain(&packet, &groups)
-            .into_iter()
-            .map(|e| e.mismatch)
-            .collect();
+        let mismatches: Vec<_> = explain(&packet, &groups).into_iter().map(|e| e.mismatch).collect();
         assert_eq!(mismatches, [Some(Mismatch::Port), None]);
     }
 
     #[test]
     fn no_group_drops() {
         assert_eq!(verdict(&packet(tcp(443)), &[]), Verdict::Drop);
-        assert_eq!(
-            verdict(&packet(tcp(443)), &[group("empty", Vec::new())]),
-            Verdict::Drop
-        );
+        assert_eq!(verdict(&packet(tcp(443)), &[group("empty", Vec::new())]), Verdict::Drop);
     }
 }

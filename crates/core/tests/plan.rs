@@ -34,11 +34,7 @@ fn first_plan() -> PlanView {
                 "security group",
                 format!("k8s-shop-web-{}", placeholder("after creation")),
             )
-            .with(Detail::rule(
-                Sign::Create,
-                &https,
-                "Service ports × source ranges",
-            ))
+            .with(Detail::rule(Sign::Create, &https, "Service ports × source ranges"))
             .with(Detail::rule(Sign::Create, &path_mtu, "path MTU discovery"))
             .with(Detail::new(
                 Sign::Create,
@@ -50,11 +46,7 @@ fn first_plan() -> PlanView {
                 ["in the three subnets that are tagged for this cluster"],
                 "",
             )),
-            Change::new(
-                Sign::Keep,
-                "security group",
-                "sg-nodes admits our load balancers already",
-            ),
+            Change::new(Sign::Keep, "security group", "sg-nodes admits our load balancers already"),
         ],
         before: Reach::nobody(),
         after: Reach::of(&[https]),
@@ -136,10 +128,8 @@ fn a_plan_without_changes() {
         plan.to_string(),
         "Service shop/web  →  ovn\n\nNothing to change.\nWho may reach it:  everyone on tcp 80, as before\n"
     );
-    let deleted = PlanView {
-        changes: vec![Change::new(Sign::Delete, "load balancer", "web")],
-        ..plan.clone()
-    };
+    let deleted =
+        PlanView { changes: vec![Change::new(Sign::Delete, "load balancer", "web")], ..plan.clone() };
     assert!(!deleted.is_empty());
     let changed = PlanView {
         changes: vec![Change::new(Sign::Keep, "load balancer", "web").with(Detail::new(

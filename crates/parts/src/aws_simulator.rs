@@ -10,7 +10,7 @@ use crate::{Launch, Namespace, Port, Process, Result};
 #[derive(Debug)]
 pub struct AwsSimulator {
     port: Port,
-    _process: Process,
+    process: Process,
 }
 
 impl AwsSimulator {
@@ -23,7 +23,12 @@ impl AwsSimulator {
         process.wait_until(Duration::from_secs(60), || {
             TcpStream::connect(("127.0.0.1", port.number())).is_ok()
         })?;
-        Ok(AwsSimulator { port, _process: process })
+        Ok(AwsSimulator { port, process })
+    }
+
+    /// Its program, to see whether it still runs.
+    pub fn process(&mut self) -> &mut Process {
+        &mut self.process
     }
 
     /// Where every AWS service answers: what `AWS_ENDPOINT_URL` is to be set to.

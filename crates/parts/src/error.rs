@@ -23,6 +23,10 @@ pub enum Error {
     #[error("{what}")]
     Io { what: String, source: std::io::Error },
 
+    /// Somebody asked to stop.
+    #[error("interrupted before everything ran")]
+    Interrupted,
+
     /// What was found is not what is needed.
     #[error("{0}")]
     Unsuitable(String),

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::catalogue::{COMPLETE, GoModule, Part, Source};
+use crate::interrupt::interrupted;
 use crate::{Error, Result};
 
 /// Installs one part. `progress` hears what happens in the meantime, a few words at a time.
@@ -27,6 +28,15 @@ pub fn install(part: &Part, progress: &mut dyn FnMut(&str)) -> Result<()> {
             Err(Error::Unsuitable(format!("{}: installed, but without {}", part.name, missing.join(", "))))
         }
     }
+}
+
+/// Which version is installed: ours to choose, or Debian's.
+pub fn installed_version(part: &Part) -> Option<String> {
+    let Source::Debian { packages } = &part.source else { return part.version().map(str::to_owned) };
+    let query = ["--show", "--showformat=${Version}", packages[0]];
+    let output =
+        Command::new("dpkg-query").args(query).output().ok().filter(|output| output.status.success())?;
+    Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn debian(packages: &[&str], progress: &mut dyn FnMut(&str)) -> Result<()> {
@@ -176,6 +186,10 @@ fn watch(command: &mut Command, mut line: impl FnMut(&str)) -> Result<()> {
     if let Some(errors) = child.stderr.take() {
         for text in BufReader::new(errors).lines().map_while(std::result::Result::ok) {
             line(&text);
+            // Only what talks while it works is stopped halfway: a build, never the system's package manager.
+            if interrupted() {
+                let _ = child.kill();
+            }
             if last.len() == LINES_KEPT {
                 last.remove(0);
             }
@@ -184,6 +198,9 @@ fn watch(command: &mut Command, mut line: impl FnMut(&str)) -> Result<()> {
     }
     let status = child.wait().map_err(Error::io(format!("cannot wait for {name}")))?;
     let said = aside.join().unwrap_or_default();
+    if interrupted() {
+        return Err(Error::Interrupted);
+    }
     if status.success() {
         return Ok(());
     }

@@ -8,6 +8,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
+
 use crate::certificates::{signing_key, write_secret};
 use crate::{Authority, Error, Launch, Namespace, Port, Process, Result, catalogue};
 
@@ -105,6 +107,11 @@ impl Kubernetes {
         &self.logs
     }
 
+    /// Its programs, to see whether they still run.
+    pub fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+        [&mut self.etcd, &mut self.api_server].into_iter().chain(&mut self.controllers)
+    }
+
     /// Makes a kubeconfig for a user with what RBAC grants to that name and group.
     pub fn user(&self, user: &str, group: Option<&str>) -> Result<PathBuf> {
         let file = user.replace(':', "-");
@@ -114,16 +121,21 @@ impl Kubernetes {
         } else {
             format!("{file}.kubeconfig")
         });
+        let data = |path: &Path| {
+            let text = fs::read(path).map_err(Error::io(format!("cannot read {}", path.display())))?;
+            Ok(BASE64.encode(text))
+        };
+        // Whole, so that it can be copied elsewhere.
         let text = serde_json::json!({
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "portcullis", "cluster": {
                 "server": self.url(),
-                "certificate-authority": self.authority.certificate(),
+                "certificate-authority-data": data(self.authority.certificate())?,
             }}],
             "users": [{"name": user, "user": {
-                "client-certificate": identity.certificate,
-                "client-key": identity.key,
+                "client-certificate-data": data(&identity.certificate)?,
+                "client-key-data": data(&identity.key)?,
             }}],
             "contexts": [{"name": "portcullis", "context": {"cluster": "portcullis", "user": user}}],
             "current-context": "portcullis",

@@ -6,6 +6,7 @@
 
 mod certificates;
 mod error;
+mod interrupt;
 mod namespace;
 mod port;
 mod process;
@@ -20,6 +21,7 @@ pub mod ovn;
 pub use aws_simulator::AwsSimulator;
 pub use certificates::{Authority, Identity};
 pub use error::Error;
+pub use interrupt::interrupt;
 pub use namespace::Namespace;
 pub use port::Port;
 pub use process::{Launch, Process, run};

@@ -14,7 +14,7 @@ pub struct Ovn {
     northbound: PathBuf,
     southbound: PathBuf,
     chassis: Option<Chassis>,
-    _processes: Vec<Process>,
+    processes: Vec<Process>,
 }
 
 /// The virtual switch on this machine that carries packets.
@@ -22,7 +22,7 @@ pub struct Ovn {
 pub struct Chassis {
     namespace: Namespace,
     database: PathBuf,
-    _processes: Vec<Process>,
+    processes: Vec<Process>,
 }
 
 const START: Duration = Duration::from_secs(60);
@@ -43,7 +43,7 @@ impl Ovn {
             northbound: northbound.socket,
             southbound: southbound.socket,
             chassis,
-            _processes: vec![northd, northbound.process, southbound.process],
+            processes: vec![northd, northbound.process, southbound.process],
         };
         ovn.nbctl(&["init"])?;
         if ovn.chassis.is_some() {
@@ -74,6 +74,11 @@ impl Ovn {
         self.chassis.as_ref()
     }
 
+    /// Its programs, to see whether they still run.
+    pub fn processes(&mut self) -> impl Iterator<Item = &mut Process> {
+        self.processes.iter_mut().chain(self.chassis.iter_mut().flat_map(|chassis| &mut chassis.processes))
+    }
+
     /// Runs `ovn-nbctl`.
     pub fn nbctl(&self, args: &[&str]) -> Result<String> {
         let database = format!("--db={}", self.northbound());
@@ -91,7 +96,7 @@ impl Chassis {
     fn start(directory: &Path, logs: &Path, southbound: &str) -> Result<Self> {
         let namespace = Namespace::new("ovn")?;
         let switch = database("ovs", "vswitch", directory, logs)?;
-        let chassis = Chassis { namespace, database: switch.socket, _processes: Vec::new() };
+        let chassis = Chassis { namespace, database: switch.socket, processes: Vec::new() };
         chassis.vsctl(&["--no-wait", "init"])?;
         chassis.vsctl(&[
             "--no-wait",
@@ -116,7 +121,7 @@ impl Chassis {
         let mut controller = program("ovn-controller")?;
         // The controller makes the bridge, and then tells the southbound database that it is there.
         controller.wait_until(START, || chassis.vsctl(&["br-exists", "br-int"]).is_ok())?;
-        Ok(Chassis { _processes: vec![controller, vswitchd, switch.process], ..chassis })
+        Ok(Chassis { processes: vec![controller, vswitchd, switch.process], ..chassis })
     }
 
     /// The network namespace that the switch is in.

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::interrupt::interrupted;
 use crate::{Error, Namespace, Result, catalogue};
 
 /// A program about to be started.
@@ -122,6 +123,9 @@ impl Process {
             }
             if ready() {
                 return Ok(());
+            }
+            if interrupted() {
+                return Err(Error::Interrupted);
             }
             if Instant::now() > deadline {
                 let what = format!("was not ready after {} s", within.as_secs());

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{completions, serve, show_config, version};
+use crate::commands::{completions, down, parts, serve, show_config, up, version};
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
 use crate::output::Color;
@@ -43,9 +43,12 @@ struct Global {
 /// One module in `commands` each.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Up(up::Args),
+    Down(down::Args),
     /// Run the roles that the configuration enables, until a signal ends them
     Serve,
     ShowConfig(show_config::Args),
+    Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
 }
@@ -56,8 +59,11 @@ pub(crate) fn run() -> Result<(), Failure> {
     global.color.apply();
     let sources = Sources::new(global.config, global.set);
     match command {
+        Command::Up(args) => up::run(&args, sources),
+        Command::Down(args) => down::run(&args),
         Command::Serve => serve::run(sources),
         Command::ShowConfig(args) => show_config::run(&args, sources),
+        Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),
     }

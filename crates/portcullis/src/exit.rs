@@ -63,6 +63,17 @@ impl Failure {
         Self { exit, warnings: Vec::new(), errors: vec![error.into()], notes: Vec::new() }
     }
 
+    /// Another process of ours has failed with this code, and has said why.
+    pub(crate) fn said(code: Option<i32>) -> Self {
+        let exit = Exit::ALL.into_iter().find(|exit| *exit != Exit::Done && Some(*exit as i32) == code);
+        Self {
+            exit: exit.unwrap_or(Exit::Failed),
+            warnings: Vec::new(),
+            errors: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
         self.notes.push(note.into());
         self

@@ -6,6 +6,9 @@ mod config;
 mod exit;
 mod logging;
 mod output;
+mod progress;
+mod sandbox;
+mod signals;
 mod telemetry;
 
 use std::process::ExitCode;

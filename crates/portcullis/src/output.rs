@@ -76,7 +76,8 @@ pub(crate) fn failure(failure: &Failure) {
     }
 }
 
-fn stderr(text: &str) {
+/// Prints what is not a result.
+pub(crate) fn stderr(text: &str) {
     // Nobody is left to hear about a closed standard error.
     let _ = anstream::stderr().lock().write_all(text.as_bytes());
 }

@@ -31,15 +31,7 @@ fn small_cidr() -> impl Strategy<Value = Cidr> {
 fn cidr_by_the_mapped_place() -> impl Strategy<Value = Cidr> {
     (0xfff0..=0x1_000fu128, any::<u32>(), 0..=96u8).prop_map(|(high, low, prefix)| {
         let addr = Ipv6Addr::from_bits(high << 32 | u128::from(low));
-        Cidr::new(
-            addr.into(),
-            if addr.to_ipv4_mapped().is_some() {
-                prefix.min(95)
-            } else {
-                prefix
-            },
-        )
-        .unwrap()
+        Cidr::new(addr.into(), if addr.to_ipv4_mapped().is_some() { prefix.min(95) } else { prefix }).unwrap()
     })
 }
 
@@ -47,9 +39,7 @@ fn cidr_by_the_mapped_place() -> impl Strategy<Value = Cidr> {
 fn small_world() -> Vec<IpAddr> {
     let v4 = (0..17).map(|host| Ipv4Addr::from_bits(0x0a00_0000 | host).into());
     let v6 = (0..17).map(|host| Ipv6Addr::from_bits(host).into());
-    v4.chain(v6)
-        .chain(["0.0.0.0", "255.255.255.255", "ffff::"].map(|text| text.parse().unwrap()))
-        .collect()
+    v4.chain(v6).chain(["0.0.0.0", "255.255.255.255", "ffff::"].map(|text| text.parse().unwrap())).collect()
 }
 
 /// Whether an address is in a range, bit by bit.
@@ -59,10 +49,7 @@ fn by_bits(cidr: &Cidr, addr: IpAddr) -> bool {
             IpAddr::V4(addr) => addr.octets().to_vec(),
             IpAddr::V6(addr) => addr.octets().to_vec(),
         };
-        bytes
-            .iter()
-            .flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1))
-            .collect()
+        bytes.iter().flat_map(|byte| (0..8).rev().map(move |bit| byte >> bit & 1)).collect()
     };
     let network = cidr.network();
     let (range, host) = (bits(network.addr()), bits(addr));
@@ -71,10 +58,7 @@ fn by_bits(cidr: &Cidr, addr: IpAddr) -> bool {
 }
 
 fn members(cidrs: &[Cidr]) -> Vec<bool> {
-    small_world()
-        .iter()
-        .map(|addr| cidrs.iter().any(|cidr| by_bits(cidr, *addr)))
-        .collect()
+    small_world().iter().map(|addr| cidrs.iter().any(|cidr| by_bits(cidr, *addr))).collect()
 }
 
 fn contained(set: &AddressSet) -> Vec<bool> {
@@ -82,10 +66,7 @@ fn contained(set: &AddressSet) -> Vec<bool> {
 }
 
 fn combined(one: &[bool], other: &[bool], how: fn(bool, bool) -> bool) -> Vec<bool> {
-    one.iter()
-        .zip(other)
-        .map(|(one, other)| how(*one, *other))
-        .collect()
+    one.iter().zip(other).map(|(one, other)| how(*one, *other)).collect()
 }
 
 /// The other half of the range one bit wider.
@@ -93,16 +74,12 @@ fn sibling(cidr: &Cidr) -> Option<Cidr> {
     let prefix = cidr.prefix_len();
     match cidr.network().addr() {
         _ if prefix == 0 => None,
-        IpAddr::V4(addr) => Cidr::new(
-            Ipv4Addr::from_bits(addr.to_bits() ^ 1 << (32 - prefix)).into(),
-            prefix,
-        )
-        .ok(),
-        IpAddr::V6(addr) => Cidr::new(
-            Ipv6Addr::from_bits(addr.to_bits() ^ 1 << (128 - prefix)).into(),
-            prefix,
-        )
-        .ok(),
+        IpAddr::V4(addr) => {
+            Cidr::new(Ipv4Addr::from_bits(addr.to_bits() ^ 1 << (32 - prefix)).into(), prefix).ok()
+        }
+        IpAddr::V6(addr) => {
+            Cidr::new(Ipv6Addr::from_bits(addr.to_bits() ^ 1 << (128 - prefix)).into(), prefix).ok()
+        }
     }
 }
 

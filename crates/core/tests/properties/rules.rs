@@ -8,10 +8,7 @@ use crate::world::{Plain, allowed, group, plain, plains, probes, rules, within};
 /// Which packets of the world the rules let pass, by their verdicts.
 fn verdicts(rules: &[Rule]) -> Vec<bool> {
     let groups = [group("g", rules.to_vec())];
-    probes()
-        .iter()
-        .map(|probe| verdict(&probe.packet(), &groups).is_allow())
-        .collect()
+    probes().iter().map(|probe| verdict(&probe.packet(), &groups).is_allow()).collect()
 }
 
 proptest! {

@@ -86,13 +86,7 @@ impl Plain {
             }
             With::Group(group) => Peer::Group(group_id(group)),
         };
-        Rule::new(
-            direction(self.ingress),
-            family(self.v4),
-            traffic(self.what, self.v4),
-            peer,
-        )
-        .unwrap()
+        Rule::new(direction(self.ingress), family(self.v4), traffic(self.what, self.v4), peer).unwrap()
     }
 }
 
@@ -106,10 +100,7 @@ impl Probe {
 
     /// The same packet from someone in no group.
     pub(crate) fn without_groups(&self) -> Self {
-        Self {
-            groups: [false; 2],
-            ..*self
-        }
+        Self { groups: [false; 2], ..*self }
     }
 
     pub(crate) fn packet(&self) -> Packet {
@@ -120,26 +111,15 @@ impl Probe {
             (false, host) => ("2001:db8:1::1", format!("2001:db8::{host:x}")),
         };
         let address = |text: &str| text.parse::<IpAddr>().unwrap();
-        let groups = (0..GROUPS.len())
-            .filter(|group| self.groups[*group])
-            .map(group_id);
-        Packet::new(
-            direction(self.ingress),
-            address(local),
-            address(&remote),
-            traffic(self.what, self.v4),
-        )
-        .unwrap()
-        .with_remote_groups(groups)
+        let groups = (0..GROUPS.len()).filter(|group| self.groups[*group]).map(group_id);
+        Packet::new(direction(self.ingress), address(local), address(&remote), traffic(self.what, self.v4))
+            .unwrap()
+            .with_remote_groups(groups)
     }
 }
 
 fn direction(ingress: bool) -> Direction {
-    if ingress {
-        Direction::Ingress
-    } else {
-        Direction::Egress
-    }
+    if ingress { Direction::Ingress } else { Direction::Egress }
 }
 
 fn family(v4: bool) -> Family {
@@ -188,17 +168,8 @@ pub(crate) fn plain() -> impl Strategy<Value = Plain> {
         2 => (0..GROUPS.len()).prop_map(With::Group),
     ];
     (prop::bool::weighted(0.8), any::<bool>(), what, with).prop_map(|(ingress, v4, what, with)| {
-        let what = if what == What::Protocol(1) {
-            What::Protocol(icmp(v4))
-        } else {
-            what
-        };
-        Plain {
-            ingress,
-            v4,
-            what,
-            with,
-        }
+        let what = if what == What::Protocol(1) { What::Protocol(icmp(v4)) } else { what };
+        Plain { ingress, v4, what, with }
     })
 }
 
@@ -211,22 +182,12 @@ pub(crate) fn rules(plains: &[Plain]) -> Vec<Rule> {
 }
 
 pub(crate) fn group(name: &str, rules: Vec<Rule>) -> SecurityGroup {
-    SecurityGroup {
-        id: GroupId::new(name).unwrap(),
-        name: name.to_owned(),
-        rules,
-        stateful: true,
-    }
+    SecurityGroup { id: GroupId::new(name).unwrap(), name: name.to_owned(), rules, stateful: true }
 }
 
 /// Every packet of the world.
 pub(crate) fn probes() -> Vec<Probe> {
-    let mut whats = vec![
-        What::Protocol(0),
-        What::Protocol(47),
-        What::Protocol(99),
-        What::Protocol(255),
-    ];
+    let mut whats = vec![What::Protocol(0), What::Protocol(47), What::Protocol(99), What::Protocol(255)];
     for number in [6, 17] {
         whats.extend([0, 1, 2, 3, 4, u16::MAX].map(|port| What::Ports(number, port, port)));
     }
@@ -237,13 +198,7 @@ pub(crate) fn probes() -> Vec<Probe> {
     for (ingress, v4) in [(true, true), (true, false), (false, true), (false, false)] {
         for host in 0..=ELSEWHERE {
             for groups in [[false, false], [true, false], [false, true], [true, true]] {
-                probes.extend(whats.iter().map(|&what| Probe {
-                    ingress,
-                    v4,
-                    what,
-                    host,
-                    groups,
-                }));
+                probes.extend(whats.iter().map(|&what| Probe { ingress, v4, what, host, groups }));
             }
         }
     }
@@ -252,10 +207,7 @@ pub(crate) fn probes() -> Vec<Probe> {
 
 /// Which packets of the world some rule lets pass.
 pub(crate) fn allowed(plains: &[Plain], probes: &[Probe]) -> Vec<bool> {
-    probes
-        .iter()
-        .map(|probe| plains.iter().any(|plain| plain.lets(probe)))
-        .collect()
+    probes.iter().map(|probe| plains.iter().any(|plain| plain.lets(probe))).collect()
 }
 
 /// Whether all that one lets pass is let pass by the other.

@@ -1,6 +1,9 @@
 //! One module per subcommand: its arguments and a `run`. `cli::Command` lists them.
 
 pub(crate) mod completions;
+pub(crate) mod down;
+pub(crate) mod parts;
 pub(crate) mod serve;
 pub(crate) mod show_config;
+pub(crate) mod up;
 pub(crate) mod version;

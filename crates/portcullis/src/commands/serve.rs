@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
@@ -13,6 +12,7 @@ use super::version::VERSION;
 use crate::config::{Loaded, Sources};
 use crate::exit::{Exit, Failure};
 use crate::logging;
+use crate::signals::Signals;
 use crate::telemetry::{self, Metrics, Readiness};
 
 /// How long requests in flight may take to finish after a signal. Well below the 30 seconds that Kubernetes
@@ -78,26 +78,6 @@ fn files(loaded: &Loaded) -> String {
     }
     let names: Vec<_> = loaded.files.iter().map(|f| f.display().to_string()).collect();
     names.join(", ")
-}
-
-/// The signals that ask a program to end.
-struct Signals {
-    term: Signal,
-    int: Signal,
-}
-
-impl Signals {
-    fn new() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("cannot listen for signals");
-        Ok(Self { term: listen(SignalKind::terminate())?, int: listen(SignalKind::interrupt())? })
-    }
-
-    async fn next(&mut self) -> &'static str {
-        tokio::select! {
-            _ = self.term.recv() => "SIGTERM",
-            _ = self.int.recv() => "SIGINT",
-        }
-    }
 }
 
 fn cannot_listen(loaded: &Loaded, error: &io::Error) -> Failure {

@@ -21,7 +21,7 @@ const DEFAULT_FILE: &str = "/etc/portcullis/config.yaml";
 /// What the command line says about where the configuration comes from.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    file: PathBuf,
+    file: Option<PathBuf>,
     /// A file named by the user must exist; the default one need not.
     named: bool,
     settings: Vec<Setting>,
@@ -74,7 +74,12 @@ impl Loaded {
 impl Sources {
     pub(crate) fn new(file: Option<PathBuf>, settings: Vec<Setting>) -> Self {
         let named = file.is_some();
-        Self { file: file.unwrap_or_else(|| PathBuf::from(DEFAULT_FILE)), named, settings }
+        Self { file: file.or_else(|| Some(DEFAULT_FILE.into())), named, settings }
+    }
+
+    /// Without the file that is read when none is named: it describes this machine's production.
+    pub(crate) fn without_default(self) -> Self {
+        Self { file: self.file.filter(|_| self.named), ..self }
     }
 
     pub(crate) fn load(self) -> Result<Loaded, Unusable> {
@@ -103,14 +108,16 @@ impl Sources {
         let Self { file, named, settings } = self;
         let mut errors = Vec::new();
         let mut files = Vec::new();
-        let mut merged = Node::new(Value::Map(Vec::new()), Location::File(Arc::from(file.as_path())));
+        let at = file.as_deref().map_or(Location::Flag, |file| Location::File(Arc::from(file)));
+        let mut merged = Node::new(Value::Map(Vec::new()), at);
 
-        let drop_ins = drop_ins(&file, warnings).unwrap_or_else(|error| {
+        let drop_ins = file.as_deref().map_or(Ok(Vec::new()), |file| drop_ins(file, warnings));
+        let drop_ins = drop_ins.unwrap_or_else(|error| {
             errors.push(error);
             Vec::new()
         });
-        for (path, required) in std::iter::once((file, named)).chain(drop_ins.into_iter().map(|f| (f, true)))
-        {
+        let main = file.into_iter().map(|file| (file, named));
+        for (path, required) in main.chain(drop_ins.into_iter().map(|file| (file, true))) {
             match read(&path, required) {
                 Ok(None) => {}
                 Ok(Some(node)) => {

@@ -74,7 +74,7 @@ fn only_a_file_named_by_the_user_must_exist() {
     assert_eq!(shown(&directory, &error.errors), ["config.yaml: there is no such file"]);
 
     let file = directory.path().join("config.yaml");
-    let loaded = Sources { file, named: false, settings: Vec::new() }.load().unwrap();
+    let loaded = Sources { file: Some(file), named: false, settings: Vec::new() }.load().unwrap();
     assert_eq!(loaded.config.mode, Mode::Observe, "the drop-ins count without a main file");
     assert_eq!(loaded.files.len(), 1);
 }

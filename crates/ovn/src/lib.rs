@@ -1,0 +1,5 @@
+//! OVN's northbound database: what Portcullis needs of it.
+
+mod schema;
+
+pub use schema::{Schema, Unreadable};

@@ -1,0 +1,257 @@
+//! Everything on this machine: a local OVN, a local Kubernetes API, an AWS simulator, and Portcullis serving them.
+
+mod directory;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use portcullis_ovn::Schema;
+use portcullis_parts::catalogue::{self, PARTS};
+use portcullis_parts::kubernetes::{self, Kubernetes};
+use portcullis_parts::ovn::{self, Ovn};
+use portcullis_parts::{AwsSimulator, Launch, Namespace, Port, Process};
+
+pub(crate) use directory::{Directory, UP_LOG, stop};
+
+use crate::config::Loaded;
+use crate::exit::{Exit, Failure};
+use crate::output;
+use crate::progress::Progress;
+
+/// The ports to take if they are free. Another sandbox beside this one gets others.
+const KUBERNETES_PORT: u16 = 16443;
+const AWS_PORT: u16 = 5000;
+
+/// A running sandbox. Dropped, it ends without a word; [`Sandbox::stop`] also gives its directory.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    // Dropped in this order: Portcullis before what it works with.
+    portcullis: Process,
+    kubernetes: Kubernetes,
+    ovn: Ovn,
+    aws: AwsSimulator,
+}
+
+/// Looks for everything that could keep the sandbox from starting, before anything starts.
+pub(crate) fn check() -> Result<(), Failure> {
+    let missing: Vec<_> =
+        PARTS.iter().filter(|part| part.for_sandbox && !part.missing().is_empty()).collect();
+    if !missing.is_empty() {
+        let names: Vec<_> =
+            missing.iter().map(|part| format!("{} ({})", part.name, part.missing().join(", "))).collect();
+        return Err(Failure::new(Exit::Lacking, format!("not installed here: {}", names.join("; ")))
+            .note("Nothing was started.")
+            .note("Install what is missing and start: portcullis up --install   (in a checkout: make up)"));
+    }
+    check_schema(&ovn::schema_file("ovn-nb"))
+}
+
+fn check_schema(path: &Path) -> Result<(), Failure> {
+    let lacking = |what: String| {
+        Failure::new(Exit::Lacking, format!("{}: {what}", path.display()))
+            .note("Nothing was started.")
+            .note("Install OVN 22.03 or newer, or set OVN_PKGDATADIR to the directory with its schemas.")
+    };
+    let text = fs::read_to_string(path).map_err(|error| lacking(format!("cannot be read: {error}")))?;
+    let schema = Schema::parse(&text).map_err(|error| lacking(error.to_string()))?;
+    match schema.missing().as_slice() {
+        [] => Ok(()),
+        missing => {
+            let what = missing.join(", ");
+            Err(lacking(format!(
+                "the northbound schema {} has no {what}, which Portcullis needs",
+                schema.version()
+            )))
+        }
+    }
+}
+
+impl Sandbox {
+    /// Starts everything, what does not depend on each other at the same time.
+    pub(crate) fn start(directory: &Directory, loaded: Loaded, progress: &Progress) -> Result<Self, Failure> {
+        let (ovn, kubernetes, aws) = thread::scope(|scope| {
+            let ovn = scope.spawn(|| start_ovn(directory, progress));
+            let kubernetes = scope.spawn(|| start_kubernetes(directory, progress));
+            let aws = scope.spawn(|| start_aws(directory, progress));
+            (join(ovn), join(kubernetes), join(aws))
+        });
+        // A failure of one ends the others: they are dropped here.
+        let (ovn, kubernetes, aws) = (ovn?, kubernetes?, aws?);
+        let kubeconfig = fs::read_to_string(kubernetes.kubeconfig()).context("cannot read the kubeconfig")?;
+        directory.write("kubeconfig", &kubeconfig)?;
+        let portcullis = start_portcullis(directory, loaded, progress)?;
+        let sandbox = Sandbox { portcullis, kubernetes, ovn, aws };
+        // Last: whoever finds it may rely on everything else.
+        directory.write("env", &sandbox.environment(directory)?)?;
+        Ok(sandbox)
+    }
+
+    /// The first of its programs that has ended, though nobody asked it to.
+    pub(crate) fn ended(&mut self) -> Option<Failure> {
+        let ended = self
+            .kubernetes
+            .processes()
+            .chain(self.ovn.processes())
+            .chain([self.aws.process(), &mut self.portcullis])
+            .find_map(|process| process.ended().map(|status| (process, status)));
+        ended.map(|(process, status)| {
+            Failure::new(
+                Exit::Failed,
+                format!("{} has ended ({status}), and the sandbox with it", process.name()),
+            )
+            .note(format!("Its log is {}", process.log().display()))
+        })
+    }
+
+    /// Ends everything.
+    pub(crate) fn stop(self) {
+        self.portcullis.stop(Duration::from_secs(10));
+    }
+
+    /// What a shell has to know to use the sandbox.
+    fn environment(&self, directory: &Directory) -> Result<String, Failure> {
+        let own = std::env::current_exe().context("cannot find the program's own path")?;
+        let kubectl = catalogue::find("kubectl").map_err(failure)?;
+        let programs: Vec<_> =
+            [&own, &kubectl].into_iter().filter_map(|path| path.parent()).map(quoted).collect();
+        let variables = [
+            ("KUBECONFIG", quoted(&directory.path().join("kubeconfig"))),
+            ("OVN_NB_DB", quote(&self.ovn.northbound())),
+            ("OVN_SB_DB", quote(&self.ovn.southbound())),
+            ("AWS_ENDPOINT_URL", quote(&self.aws.url())),
+            ("AWS_ACCESS_KEY_ID", "sandbox".into()),
+            ("AWS_SECRET_ACCESS_KEY", "sandbox".into()),
+            ("AWS_DEFAULT_REGION", "us-east-1".into()),
+            // Behind what is there, so that nobody's own programs are hidden.
+            ("PATH", format!("\"$PATH\":{}", programs.join(":"))),
+        ];
+        let lines = variables.map(|(name, value)| format!("export {name}={value}\n"));
+        Ok(format!("# For a shell that is to use this sandbox: source it.\n{}", lines.concat()))
+    }
+}
+
+fn start_ovn(directory: &Directory, progress: &Progress) -> Result<Ovn, Failure> {
+    let step = progress.step("OVN");
+    let with_chassis = nix::unistd::geteuid().is_root();
+    let ovn = Ovn::start(&directory.run("ovn")?, &directory.logs(), with_chassis).map_err(failure)?;
+    step.done(if with_chassis {
+        "northbound ready, userspace datapath"
+    } else {
+        "northbound ready, no datapath (that takes root)"
+    });
+    Ok(ovn)
+}
+
+fn start_kubernetes(directory: &Directory, progress: &Progress) -> Result<Kubernetes, Failure> {
+    let step = progress.step("Kubernetes API");
+    let options = kubernetes::Options {
+        namespace: Namespace::host(),
+        directory: directory.run("kubernetes")?,
+        logs: directory.logs(),
+        port: Port::preferably(KUBERNETES_PORT).map_err(failure)?,
+        controllers: true,
+    };
+    let kubernetes = Kubernetes::start(options).map_err(failure)?;
+    step.done(&kubernetes.url());
+    Ok(kubernetes)
+}
+
+fn start_aws(directory: &Directory, progress: &Progress) -> Result<AwsSimulator, Failure> {
+    let step = progress.step("AWS simulator");
+    let port = Port::preferably(AWS_PORT).map_err(failure)?;
+    let aws = AwsSimulator::start(port, &directory.logs()).map_err(failure)?;
+    step.done(&aws.url());
+    Ok(aws)
+}
+
+/// Runs `portcullis serve`, the same as in production, with a configuration of its own.
+fn start_portcullis(directory: &Directory, loaded: Loaded, progress: &Progress) -> Result<Process, Failure> {
+    let step = progress.step("Portcullis");
+    let chosen = loaded.origin(&["telemetry", "listen"]).is_some();
+    let mut config = loaded.config;
+    let _port = if chosen {
+        None
+    } else {
+        let port = Port::preferably(config.telemetry.listen.0.port()).map_err(failure)?;
+        config.telemetry.listen.0.set_port(port.number());
+        Some(port)
+    };
+    let listen = config.telemetry.listen.0;
+    let file = directory.write("config.yaml", &output::yaml(&config)?)?;
+    let own = std::env::current_exe().context("cannot find the program's own path")?;
+    let mut process = Launch::path("portcullis", own)
+        .arg("serve")
+        .arg("--config")
+        .arg(file)
+        .start(&Namespace::host(), &directory.logs())
+        .map_err(failure)?;
+    process.wait_until(Duration::from_secs(30), || is_ready(listen)).map_err(failure)?;
+    step.done(&format!("http://{listen}/readyz"));
+    Ok(process)
+}
+
+fn is_ready(address: SocketAddr) -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+        stream.write_all(b"GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
+}
+
+/// A failure of a part as a failure of the program.
+pub(crate) fn failure(error: portcullis_parts::Error) -> Failure {
+    use portcullis_parts::Error;
+    let exit = match error {
+        Error::Missing { .. } | Error::NotPermitted { .. } | Error::Unsuitable(_) => Exit::Lacking,
+        Error::Process { .. } | Error::Command { .. } | Error::Io { .. } | Error::Interrupted => Exit::Failed,
+    };
+    Failure { exit, ..Failure::from(anyhow::Error::new(error)) }
+}
+
+fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
+    handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn quoted(path: &Path) -> String {
+    quote(&path.to_string_lossy())
+}
+
+/// As one word of a shell.
+fn quote(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_installed_northbound_schema_has_what_is_needed() {
+        check_schema(&ovn::schema_file("ovn-nb")).unwrap();
+    }
+
+    #[test]
+    fn a_schema_without_what_is_needed_is_refused_by_name() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&file, r#"{"name":"OVN_Northbound","version":"5.4.0","tables":{"ACL":{"columns":{}}}}"#)
+            .unwrap();
+        let refused = check_schema(file.path()).unwrap_err();
+        assert_eq!(refused.exit, Exit::Lacking);
+        assert!(refused.errors[0].contains("schema 5.4.0 has no ACL.action"), "{refused:?}");
+        assert!(refused.errors[0].contains("Port_Group"), "{refused:?}");
+    }
+
+    #[test]
+    fn a_word_of_a_shell_stays_one() {
+        assert_eq!(quote("it's here"), r"'it'\''s here'");
+    }
+}

@@ -44,7 +44,7 @@ impl Error {
             std::fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         let last = lines.len().saturating_sub(LOG_LINES);
-        let tail = lines[last..].iter().map(|line| format!("\n  | {line}")).collect();
+        let tail = lines[last..].iter().flat_map(|line| ["\n  | ", line]).collect();
         Error::Process { name: name.into(), what: what.into(), log: log.into(), tail }
     }
 }

@@ -111,9 +111,10 @@ fn go(module: &GoModule, directory: &Path, progress: &mut dyn FnMut(&str)) -> Re
         let flags = link_flags(module);
         let output = directory.join("bin").join(program);
         let mut build = go(&["build", "-v", "-mod=readonly", "-trimpath", "-ldflags", &flags, "-o"]);
-        watch(build.arg(output).arg(package), |line| match line.strip_prefix("go: downloading ") {
-            Some(module) => progress(&format!("{program}: fetching {module}")),
-            None => {
+        watch(build.arg(output).arg(package), |line| {
+            if let Some(module) = line.strip_prefix("go: downloading ") {
+                progress(&format!("{program}: fetching {module}"));
+            } else {
                 compiled += 1;
                 progress(&format!("{program}: {compiled} packages compiled"));
             }

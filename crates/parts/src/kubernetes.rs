@@ -157,6 +157,13 @@ impl Kubernetes {
         self.kubectl_as(&self.kubeconfig, &args, manifest)
     }
 
+    /// Creates or changes the types (`CustomResourceDefinitions`) of a manifest, and waits until they are taken.
+    pub fn apply_types(&self, manifest: &str) -> Result<()> {
+        self.apply(manifest)?;
+        let wait = ["wait", "--for=condition=Established", "--timeout=60s", "-f", "-"];
+        self.kubectl_as(&self.kubeconfig, &wait, manifest).map(drop)
+    }
+
     /// Runs kubectl with another user's kubeconfig, with `input` on its standard input.
     pub fn kubectl_as(&self, kubeconfig: &Path, args: &[&str], input: &str) -> Result<String> {
         let kubectl = catalogue::find("kubectl")?;

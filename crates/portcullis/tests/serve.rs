@@ -8,7 +8,8 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -65,7 +66,7 @@ impl Server {
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_child(&self.child), signal).unwrap();
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
     fn wait(&mut self) -> ExitStatus {
@@ -136,7 +137,7 @@ fn it_tells_about_itself() {
 
 #[test]
 fn either_signal_ends_it_well() {
-    for (signal, name) in [(Signal::TERM, "SIGTERM"), (Signal::INT, "SIGINT")] {
+    for (signal, name) in [(Signal::SIGTERM, "SIGTERM"), (Signal::SIGINT, "SIGINT")] {
         let mut server = Server::start("");
         server.signal(signal);
         assert_eq!(server.wait().code(), Some(0));
@@ -153,7 +154,7 @@ fn an_idle_connection_does_not_delay_the_end() {
     let mut first = [0; 16];
     stream.read_exact(&mut first).unwrap();
     let asked = Instant::now();
-    server.signal(Signal::TERM);
+    server.signal(Signal::SIGTERM);
     assert_eq!(server.wait().code(), Some(0));
     assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
 }
@@ -166,7 +167,7 @@ fn an_open_request_does_not_prevent_the_end() {
     write!(stream, "GET /livez HTTP/1.1\r\nHost:").unwrap();
     // The answer to a later connection shows that this one has been accepted.
     server.get("/livez");
-    server.signal(Signal::TERM);
+    server.signal(Signal::SIGTERM);
     assert_eq!(server.wait().code(), Some(0));
     assert!(TcpStream::connect(server.address).is_err());
 }
@@ -177,12 +178,12 @@ fn a_second_signal_ends_it_at_once() {
     let mut stream = server.connect();
     write!(stream, "GET /livez HTTP/1.1\r\nHost:").unwrap();
     server.get("/livez");
-    server.signal(Signal::TERM);
+    server.signal(Signal::SIGTERM);
     let mut line = String::new();
     server.log.read_line(&mut line).unwrap();
     assert!(line.contains("stopping; a second signal ends at once"), "{line}");
     let asked = Instant::now();
-    server.signal(Signal::INT);
+    server.signal(Signal::SIGINT);
     assert_eq!(server.wait().code(), Some(1));
     assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
     assert_eq!(server.rest_of_log(), "error: ended by a second signal, SIGINT, with requests still open\n");
@@ -196,7 +197,7 @@ fn logs_are_json_when_asked_even_the_warnings() {
     assert_eq!(started["version"], "0.1.0");
     assert_eq!(started["mode"], "manage");
     assert!(started["timestamp"].is_string());
-    server.signal(Signal::TERM);
+    server.signal(Signal::SIGTERM);
     assert_eq!(server.wait().code(), Some(0));
     for line in server.rest_of_log().lines() {
         serde_json::from_str::<Value>(line).unwrap();

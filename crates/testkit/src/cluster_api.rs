@@ -43,8 +43,7 @@ fn start(kubernetes: &Kubernetes) -> Result<ClusterApi> {
     };
 
     let types = kubernetes.kubectl(&["kustomize", &config.join("crd").display().to_string()])?;
-    apply(kubernetes, &types, &place)?;
-    kubernetes.kubectl(&["wait", "--for=condition=Established", "--timeout=60s", "crd", "--all"])?;
+    kubernetes.apply_types(&adapted(kubernetes, &types, &place)?)?;
     let mut process = manager
         .env("POD_IP", "127.0.0.1")
         .arg(format!("--kubeconfig={}", kubernetes.kubeconfig().display()))
@@ -61,7 +60,7 @@ fn start(kubernetes: &Kubernetes) -> Result<ClusterApi> {
     // Only now: from here on every write of a Cluster or Machine asks the manager.
     let manifests = fs::read_to_string(config.join("webhook/manifests.yaml"))
         .map_err(|source| Error::Io { what: "cannot read the webhooks' manifest".into(), source })?;
-    apply(kubernetes, &manifests, &place)?;
+    kubernetes.apply(&adapted(kubernetes, &manifests, &place)?)?;
     Ok(ClusterApi { _webhooks: webhooks, _health: health, _process: process })
 }
 
@@ -71,10 +70,11 @@ struct Place {
     authority: String,
 }
 
-fn apply(kubernetes: &Kubernetes, manifest: &str, place: &Place) -> Result<()> {
+/// The objects of a manifest, as they have to be where there is no Service and no kustomize.
+fn adapted(kubernetes: &Kubernetes, manifest: &str, place: &Place) -> Result<String> {
     let arguments = ["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"];
     let text = kubernetes.kubectl_as(kubernetes.kubeconfig(), &arguments, manifest)?;
-    let mut changed = String::new();
+    let mut documents = Vec::new();
     // kubectl prints one document after the other.
     for document in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
         let mut object =
@@ -88,9 +88,9 @@ fn apply(kubernetes: &Kubernetes, manifest: &str, place: &Place) -> Result<()> {
         for webhook in object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {
             relocate(webhook, place);
         }
-        changed.push_str(&format!("---\n{object}\n"));
+        documents.push(object.to_string());
     }
-    kubernetes.apply(&changed).map(drop)
+    Ok(documents.join("\n---\n"))
 }
 
 /// Replaces the reference to the manager's Service, which does not exist here, by its URL.

@@ -22,7 +22,7 @@ pub use portcullis_parts as parts;
 pub use probe::{Failure, Target, can_connect, connect};
 pub use raft::Raft;
 pub use virtual_machine::{ovn, plug};
-pub use wait::eventually;
+pub use wait::{eventually, processes_of};
 
 use std::sync::LazyLock;
 

@@ -1,3 +1,4 @@
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -10,4 +11,20 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "after 30 s it still is not so that {what}");
         sleep(Duration::from_millis(50));
     }
+}
+
+/// The processes that have `path` on their command line: their numbers and command lines.
+pub fn processes_of(path: &Path) -> Vec<(u32, String)> {
+    let path = path.to_string_lossy();
+    let processes = std::fs::read_dir("/proc").unwrap_or_else(|error| panic!("cannot read /proc: {error}"));
+    processes
+        .flatten()
+        .filter_map(|entry| {
+            let number = entry.file_name().to_str()?.parse().ok()?;
+            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            // The shell that removes a directory after the last process ends is not one of them.
+            (line.contains(&*path) && !line.contains("rm -rf")).then_some((number, line))
+        })
+        .collect()
 }

@@ -1,5 +1,5 @@
 use std::fs::{self, File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -52,7 +52,9 @@ impl Directory {
         fs::create_dir_all(path.join(LOGS)).map_err(|error| cannot(path, &error))?;
         // It has to be absolute: the programs started from here do not share our working directory.
         let path = path.canonicalize().map_err(|error| cannot(path, &error))?;
-        let Some(mut lock) = try_lock(&path)? else {
+        let file =
+            OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path.join(LOCK));
+        let Some(mut lock) = lock(file.map_err(|error| cannot(&path, &error))?) else {
             let process = owner(&path).map_or_else(String::new, |pid| format!(", as process {pid}"));
             return Err(Failure::new(Exit::Failed, format!("a sandbox runs in {shown} already{process}"))
                 .note(format!("Use it: source {shown}/env. Stop it: portcullis down --dir {shown}"))
@@ -124,9 +126,9 @@ impl Directory {
 pub(crate) fn stop(path: &Path) -> Result<bool, Failure> {
     let deadline = Instant::now() + PATIENCE;
     let mut ran = false;
-    // The last thing that a sandbox removes.
-    while path.join(LOCK).is_file() {
-        if let Some(lock) = try_lock(path)? {
+    // The last file that a sandbox removes.
+    while let Some(file) = open_existing(path)? {
+        if let Some(lock) = lock(file) {
             // What is left was left by a sandbox that was killed.
             Directory { path: path.into(), _lock: lock }.remove();
             return Ok(ran);
@@ -148,16 +150,18 @@ pub(crate) fn stop(path: &Path) -> Result<bool, Failure> {
     Ok(ran)
 }
 
+/// The file whose lock a running sandbox holds, if there is one.
+fn open_existing(path: &Path) -> Result<Option<File>, Failure> {
+    match OpenOptions::new().read(true).write(true).open(path.join(LOCK)) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
+        Err(error) => Err(cannot(path, &error)),
+    }
+}
+
 /// The lock, unless a running sandbox holds it.
-fn try_lock(path: &Path) -> Result<Option<Flock<File>>, Failure> {
-    let file = OpenOptions::new()
-        .create(true)
-        .read(true)
-        .write(true)
-        .truncate(false)
-        .open(path.join(LOCK))
-        .map_err(|error| cannot(path, &error))?;
-    Ok(Flock::lock(file, FlockArg::LockExclusiveNonblock).ok())
+fn lock(file: File) -> Option<Flock<File>> {
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()
 }
 
 /// Who holds the lock. It may be gone already, or not have said its number yet.

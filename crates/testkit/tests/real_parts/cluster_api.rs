@@ -64,11 +64,7 @@ fn machine(kubernetes: &Kubernetes, path: &str) -> String {
 fn the_deletion_of_a_machine_waits_for_a_hook() {
     let kubernetes = kubernetes();
     let _manager = ClusterApi::start(kubernetes);
-    kubernetes.apply(INFRASTRUCTURE).unwrap();
-    for name in ["labclusters", "labmachines"] {
-        let crd = format!("crd/{name}.infrastructure.cluster.x-k8s.io");
-        kubernetes.kubectl(&["wait", "--for=condition=Established", &crd]).unwrap();
-    }
+    kubernetes.apply_types(INFRASTRUCTURE).unwrap();
     kubernetes.kubectl(&["create", "namespace", "capi"]).unwrap();
     eventually("the manager takes the objects", || kubernetes.apply(OBJECTS).is_ok());
     eventually("the Machine has its address", || {

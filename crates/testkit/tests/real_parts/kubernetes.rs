@@ -31,8 +31,7 @@ fn opening(name: &str, range: &str) -> String {
 #[test]
 fn a_type_with_a_rule_refuses_and_accepts() {
     let kubernetes = kubernetes();
-    kubernetes.apply(RANGES).unwrap();
-    kubernetes.kubectl(&["wait", "--for=condition=Established", "crd/openings.test.portcullis.dev"]).unwrap();
+    kubernetes.apply_types(RANGES).unwrap();
     eventually("the new type is served", || kubernetes.kubectl(&["get", "openings"]).is_ok());
 
     let refused = kubernetes.apply(&opening("wrong", "10.0.0.0/33")).unwrap_err().to_string();

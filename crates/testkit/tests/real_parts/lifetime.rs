@@ -4,8 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use portcullis_testkit::eventually;
-use portcullis_testkit::parts::{Namespace, run};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use portcullis_testkit::{eventually, processes_of};
 
 /// Starts `src/bin/hold.rs`, which starts parts, and gives it with the directory of its parts.
 fn hold(how: &str) -> (Child, PathBuf) {
@@ -19,13 +20,6 @@ fn hold(how: &str) -> (Child, PathBuf) {
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let file = Path::new(line.trim_end());
     (child, file.ancestors().nth(2).unwrap().to_owned())
-}
-
-/// The processes that have something of `directory` on their command line.
-fn processes_of(directory: &Path) -> Vec<String> {
-    let all = run(&Namespace::host(), "ps", &["-eo", "pid,args"]).unwrap();
-    let of_ours = |line: &&str| line.contains(directory.to_str().unwrap()) && !line.contains("rm -rf");
-    all.lines().filter(of_ours).map(str::to_owned).collect()
 }
 
 fn nothing_is_left(directory: &Path) {
@@ -55,8 +49,7 @@ fn after_a_kill() {
 #[test]
 fn after_ctrl_c() {
     let (mut child, directory) = started("forever");
-    let pid = child.id().to_string();
-    run(&Namespace::host(), "kill", &["-INT", &pid]).unwrap();
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGINT).unwrap();
     child.wait().unwrap();
     nothing_is_left(&directory);
 }

@@ -72,7 +72,6 @@ fn errors(text: &str) -> Vec<String> {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "a table")]
 fn every_error_names_the_place_the_key_the_found_and_the_expected() {
     for (text, expected) in [
         ("name: [a]", "c.yaml:1: name: expected a string, found a list"),

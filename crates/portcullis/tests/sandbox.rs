@@ -1,0 +1,218 @@
+//! `portcullis up` and `portcullis down`, with the real programs.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use portcullis_testkit::{eventually, processes_of};
+use tempfile::TempDir;
+
+fn portcullis(directory: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    command.args(args).arg("--dir").arg(directory).env_remove("PORTCULLIS_CONFIG").stdin(Stdio::null());
+    command
+}
+
+fn run(directory: &Path, args: &[&str]) -> (i32, String) {
+    said(&portcullis(directory, args).output().unwrap())
+}
+
+/// Exit code, and both streams.
+fn said(output: &Output) -> (i32, String) {
+    let text = [&*output.stdout, &*output.stderr].concat();
+    (output.status.code().unwrap(), String::from_utf8(text).unwrap())
+}
+
+/// A place for sandboxes. What still runs there is killed at the end, however the test ends.
+struct Place(TempDir);
+
+impl Place {
+    fn new() -> Self {
+        Place(TempDir::with_prefix("pcs-").unwrap())
+    }
+
+    fn directory(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        for entry in fs::read_dir(self.0.path()).into_iter().flatten().flatten() {
+            run(&entry.path(), &["down"]);
+        }
+    }
+}
+
+/// A sandbox in the foreground.
+struct Foreground {
+    child: Child,
+    directory: PathBuf,
+}
+
+impl Foreground {
+    fn starting(directory: PathBuf) -> Self {
+        let child =
+            portcullis(&directory, &["up"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Foreground { child, directory }
+    }
+
+    fn up(directory: PathBuf) -> Self {
+        let mut sandbox = Self::starting(directory);
+        eventually("everything runs", || {
+            assert!(sandbox.child.try_wait().unwrap().is_none(), "it ended");
+            sandbox.directory.join("env").exists()
+        });
+        sandbox
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
+    }
+
+    fn ended(self) -> (i32, String) {
+        said(&self.child.wait_with_output().unwrap())
+    }
+}
+
+fn nothing_runs(directory: &Path) {
+    eventually("no process is left", || processes_of(directory).is_empty());
+}
+
+/// Runs a command in a shell that has sourced the sandbox's `env`.
+fn in_sandbox(directory: &Path, command: &str) -> String {
+    let script = format!(". {}/env && {command}", directory.display());
+    let (code, text) = said(&Command::new("sh").args(["-ec", &script]).output().unwrap());
+    assert_eq!(code, 0, "{command}: {text}");
+    text
+}
+
+#[test]
+fn two_live_side_by_side_and_leave_nothing_behind() {
+    let place = Place::new();
+    let [one, two] = ["one", "two"].map(|name| place.directory(name));
+    for directory in [&one, &two] {
+        let (code, text) = run(directory, &["up", "--detach"]);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains(&format!("source {}/env", directory.display())), "{text}");
+        assert!(text.contains("✓ Kubernetes API"), "{text}");
+    }
+    in_sandbox(&one, "kubectl create namespace only-in-one && ovn-nbctl ls-add only-in-one");
+    assert!(in_sandbox(&one, "kubectl get namespaces && ovn-nbctl show").matches("only-in-one").count() >= 2);
+    assert!(!in_sandbox(&two, "kubectl get namespaces && ovn-nbctl show").contains("only-in-one"));
+    assert!(in_sandbox(&one, "portcullis version").contains("portcullis "));
+
+    let (code, text) = run(&one, &["up"]);
+    assert_eq!(code, 1);
+    assert!(text.contains("already") && text.contains("portcullis down --dir"), "{text}");
+
+    assert_eq!(run(&one, &["down"]), (0, format!("Stopped the sandbox in {}.\n", one.display())));
+    nothing_runs(&one);
+    assert!(!one.exists());
+    in_sandbox(&two, "kubectl get namespaces");
+    run(&two, &["down"]);
+    nothing_runs(&two);
+    assert_eq!(run(&two, &["down"]), (0, format!("Nothing runs in {}.\n", two.display())));
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind() {
+    let place = Place::new();
+    let sandbox = Foreground::up(place.directory("sandbox"));
+    let directory = sandbox.directory.clone();
+    assert!(processes_of(&directory).len() >= 8, "{:?}", processes_of(&directory));
+    sandbox.signal(Signal::SIGINT);
+    let (code, text) = sandbox.ended();
+    assert_eq!(code, 0, "{text}");
+    nothing_runs(&directory);
+    assert!(!directory.exists());
+}
+
+#[test]
+fn ctrl_c_during_the_start_stops_what_had_started() {
+    let place = Place::new();
+    let sandbox = Foreground::starting(place.directory("sandbox"));
+    let directory = sandbox.directory.clone();
+    eventually("something has started", || !processes_of(&directory.join("run")).is_empty());
+    sandbox.signal(Signal::SIGINT);
+    let (code, text) = sandbox.ended();
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("interrupted before everything ran"), "{text}");
+    nothing_runs(&directory);
+    assert!(!directory.join("run").exists() && !directory.join("env").exists());
+}
+
+#[test]
+fn a_killed_one_leaves_no_process_and_is_replaced_by_the_next() {
+    let place = Place::new();
+    let sandbox = Foreground::up(place.directory("sandbox"));
+    let directory = sandbox.directory.clone();
+    sandbox.signal(Signal::SIGKILL);
+    sandbox.child.wait_with_output().unwrap();
+    nothing_runs(&directory);
+    // What tells that everything runs was left too: only a new one may tell it again.
+    fs::remove_file(directory.join("env")).unwrap();
+    let next = Foreground::up(directory);
+    next.signal(Signal::SIGTERM);
+    assert_eq!(next.ended().0, 0);
+}
+
+#[test]
+fn when_a_part_dies_the_sandbox_ends_and_says_which() {
+    let place = Place::new();
+    let sandbox = Foreground::up(place.directory("sandbox"));
+    let directory = sandbox.directory.clone();
+    let (etcd, _) = processes_of(&directory).into_iter().find(|(_, line)| line.contains("/etcd ")).unwrap();
+    kill(Pid::from_raw(etcd.cast_signed()), Signal::SIGKILL).unwrap();
+    let (code, text) = sandbox.ended();
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("etcd has ended") && text.contains("logs/etcd.log"), "{text}");
+    assert!(directory.join("logs/etcd.log").exists());
+    nothing_runs(&directory);
+}
+
+/// Nothing may be started or made where something is wrong beforehand.
+fn refused(code: i32, words: &[&str], change: impl FnOnce(&mut Command)) {
+    let place = Place::new();
+    let directory = place.directory("sandbox");
+    let mut command = portcullis(&directory, &["up"]);
+    change(&mut command);
+    let (got, text) = said(&command.output().unwrap());
+    assert_eq!(got, code, "{text}");
+    for word in words {
+        assert!(text.contains(word), "no `{word}` in: {text}");
+    }
+    assert!(text.contains("Nothing was started."), "{text}");
+    assert!(!directory.exists());
+}
+
+#[test]
+fn missing_programs_are_named_with_the_command_that_installs_them() {
+    refused(3, &["kube-apiserver", "etcd", "moto_server", "portcullis up --install"], |command| {
+        command.env("PORTCULLIS_CACHE", "/nonexistent");
+    });
+}
+
+#[test]
+fn a_northbound_schema_without_what_is_needed_is_refused() {
+    let schemas = TempDir::new().unwrap();
+    let schema = r#"{"name": "OVN_Northbound", "version": "5.8.1", "tables": {"ACL": {"columns": {}}}}"#;
+    fs::write(schemas.path().join("ovn-nb.ovsschema"), schema).unwrap();
+    refused(3, &["5.8.1", "Port_Group", "OVN_PKGDATADIR"], |command| {
+        command.env("OVN_PKGDATADIR", schemas.path());
+    });
+}
+
+#[test]
+fn a_broken_configuration_is_refused() {
+    let files = TempDir::new().unwrap();
+    let config = files.path().join("config.yaml");
+    fs::write(&config, "mode: obsrve\n").unwrap();
+    refused(2, &["config.yaml:1", "mode", "observe"], |command| {
+        command.arg("--config").arg(&config);
+    });
+}

@@ -9,8 +9,8 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use portcullis_core::{
-    Cidr, Direction, Family, GroupId, Packet, Peer, PortRange, Protocol, Reach, Rule, SecurityGroup, Traffic, diff,
-    normalise, verdict,
+    Cidr, Direction, Family, GroupId, Packet, Peer, PortRange, Protocol, Reach, Rule, SecurityGroup, Traffic,
+    diff, normalise, verdict,
 };
 
 const SIZES: [u32; 3] = [100, 1_000, 10_000];
@@ -74,7 +74,7 @@ fn main() {
         "verdict, no rule matches",
         sets.each_ref().map(|rules| {
             let group = SecurityGroup {
-                id: "bench".parse::<GroupId>().unwrap(),
+                id: GroupId::new("bench").unwrap(),
                 name: "bench".into(),
                 rules: rules.clone(),
                 stateful: true,

@@ -80,6 +80,12 @@ impl Cidr {
         Self::from_wide(first, prefix)
     }
 
+    /// The range itself, normalised, and every wider one that covers it, the widest last.
+    pub(crate) fn and_wider(&self) -> impl Iterator<Item = Self> + use<> {
+        let network = self.network();
+        (0..=network.prefix).rev().map(move |prefix| Self { prefix, ..network }.network())
+    }
+
     /// The address as given, host bits included.
     pub fn addr(&self) -> IpAddr {
         self.addr

@@ -1,8 +1,8 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
-use crate::Rule;
+use crate::{Direction, Family, Peer, Rule, Traffic};
 
 /// The same access in fewer rules: sorted, without doubles, without rules that another one wholly covers.
 ///
@@ -13,8 +13,36 @@ pub fn normalise(rules: impl IntoIterator<Item = Rule>) -> Vec<Rule> {
     for rule in rules {
         distinct.insert(rule);
     }
-    let covered = |rule: &Rule| distinct.iter().any(|other| other.covers(rule) && other != rule);
+    // What each peer is allowed. A rule is then compared with those of the peers that cover its own, of which
+    // there are few, instead of with all rules: the cost is in proportion to their number.
+    let mut allowed: HashMap<(Direction, Family, Peer), Vec<Traffic>> = HashMap::new();
+    for rule in &distinct {
+        allowed
+            .entry((rule.direction(), rule.family(), rule.peer().clone()))
+            .or_default()
+            .push(rule.traffic());
+    }
+    let covered = |rule: &Rule| {
+        covering(rule.peer()).any(|peer| {
+            let itself = peer == *rule.peer();
+            let traffic = allowed.get(&(rule.direction(), rule.family(), peer));
+            traffic
+                .into_iter()
+                .flatten()
+                .any(|wider| wider.covers(&rule.traffic()) && !(itself && *wider == rule.traffic()))
+        })
+    };
     distinct.iter().filter(|rule| !covered(rule)).cloned().collect()
+}
+
+/// The peer itself, and every other that covers it.
+fn covering(peer: &Peer) -> impl Iterator<Item = Peer> {
+    let (same, wider) = match peer {
+        Peer::Everyone => (None, None),
+        Peer::Group(_) => (Some(peer.clone()), None),
+        Peer::Range(range) => (None, Some(range.and_wider().map(Peer::Range))),
+    };
+    std::iter::once(Peer::Everyone).chain(same).chain(wider.into_iter().flatten())
 }
 
 /// What makes one list of rules into another. Each list is sorted and has no doubles.
@@ -54,7 +82,7 @@ pub fn diff(current: &[Rule], wanted: &[Rule]) -> RuleDiff {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Direction, Family, Peer, PortRange, Protocol, Traffic};
+    use crate::{PortRange, Protocol};
 
     fn rule(ports: &str, range: &str) -> Rule {
         let traffic = Traffic::ports(Protocol::TCP, ports.parse::<PortRange>().unwrap()).unwrap();

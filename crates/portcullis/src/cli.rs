@@ -13,31 +13,36 @@ use crate::output::Color;
 #[derive(Debug, Parser)]
 #[command(name = "portcullis", version, after_help = Exit::list())]
 pub(crate) struct Cli {
-    #[command(flatten)]
-    global: Global,
+    /// When to use colours
+    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
+    color: Color,
+
     #[command(subcommand)]
     command: Command,
 }
 
+/// For the commands that read the configuration.
 #[derive(Debug, Args)]
-struct Global {
+pub(crate) struct ConfigArgs {
     /// Configuration file [default: /etc/portcullis/config.yaml, if it exists]
     ///
     /// Files named *.yaml in the directory of the same name ending in .d (/etc/portcullis/config.d/), though not in
     /// directories below it, are merged over it in lexical order: maps are merged, lists are replaced, and a null
     /// brings back the default.
-    #[arg(long, global = true, value_name = "FILE", env = "PORTCULLIS_CONFIG", hide_env_values = true)]
+    #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
 
     /// Set one configuration key, over what the files say; may be repeated
     ///
     /// Examples: --set mode=observe, --set telemetry.listen=127.0.0.1:9695
-    #[arg(long, global = true, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<Setting>,
+}
 
-    /// When to use colours
-    #[arg(long, global = true, value_enum, value_name = "WHEN", default_value = "auto")]
-    color: Color,
+impl ConfigArgs {
+    pub(crate) fn sources(self) -> Sources {
+        Sources::new(self.config, self.set)
+    }
 }
 
 /// One module in `commands` each.
@@ -45,8 +50,7 @@ struct Global {
 enum Command {
     Up(up::Args),
     Down(down::Args),
-    /// Run the roles that the configuration enables, until a signal ends them
-    Serve,
+    Serve(serve::Args),
     ShowConfig(show_config::Args),
     Parts(parts::Args),
     Completions(completions::Args),
@@ -55,14 +59,13 @@ enum Command {
 
 /// Reads the command line and does what it says. Wrong usage ends the program here, with clap's own words.
 pub(crate) fn run() -> Result<(), Failure> {
-    let Cli { global, command } = Cli::parse();
-    global.color.apply();
-    let sources = Sources::new(global.config, global.set);
+    let Cli { color, command } = Cli::parse();
+    color.apply();
     match command {
-        Command::Up(args) => up::run(&args, sources),
-        Command::Down(args) => down::run(&args),
-        Command::Serve => serve::run(sources),
-        Command::ShowConfig(args) => show_config::run(&args, sources),
+        Command::Up(args) => up::run(args),
+        Command::Down(args) => down::run(args),
+        Command::Serve(args) => serve::run(args),
+        Command::ShowConfig(args) => show_config::run(args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

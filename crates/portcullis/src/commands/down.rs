@@ -16,8 +16,8 @@ pub(crate) struct Args {
     dir: Option<PathBuf>,
 }
 
-pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let path = Directory::choose(args.dir.clone());
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let path = Directory::choose(args.dir);
     let ran = sandbox::stop(&path)?;
     let what = if ran { "Stopped the sandbox in" } else { "Nothing runs in" };
     output::print(&format!("{what} {}.\n", path.display()))?;

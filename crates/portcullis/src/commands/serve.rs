@@ -9,7 +9,8 @@ use tokio::sync::oneshot;
 use tracing::{info, warn};
 
 use super::version::VERSION;
-use crate::config::{Loaded, Sources};
+use crate::cli::ConfigArgs;
+use crate::config::Loaded;
 use crate::exit::{Exit, Failure};
 use crate::logging;
 use crate::signals::Signals;
@@ -19,8 +20,16 @@ use crate::telemetry::{self, Metrics, Readiness};
 /// waits, and the 90 of systemd, before they kill.
 const GRACE: Duration = Duration::from_secs(5);
 
-pub(crate) fn run(sources: Sources) -> Result<(), Failure> {
-    let loaded = sources.load().map_err(|unusable| Failure::from(unusable).state("Nothing was started."))?;
+/// Run the roles that the configuration enables, until a signal ends them
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let loaded = args.config.sources().load();
+    let loaded = loaded.map_err(|unusable| Failure::from(unusable).state("Nothing was started."))?;
     logging::start(&loaded.config.log)?;
     // In the log rather than on the terminal: whoever reads JSON from standard error gets nothing else.
     for warning in &loaded.warnings {

@@ -4,7 +4,8 @@ use anyhow::Context;
 use clap::ValueEnum;
 use serde_json::Value;
 
-use crate::config::{Config, Loaded, Sources};
+use crate::cli::ConfigArgs;
+use crate::config::{Config, Loaded};
 use crate::exit::Failure;
 use crate::output::{self, Format};
 
@@ -20,6 +21,9 @@ pub(crate) struct Args {
     /// In which form
     #[arg(short, long, value_enum, value_name = "FORM", default_value = "yaml")]
     output: Format,
+
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -30,9 +34,9 @@ enum Which {
     Default,
 }
 
-pub(crate) fn run(args: &Args, sources: Sources) -> Result<(), Failure> {
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let loaded = match args.mode {
-        Which::Effective => sources.load()?,
+        Which::Effective => args.config.sources().load()?,
         Which::Default => Loaded::default(),
     };
     output::warnings(&loaded.warnings);

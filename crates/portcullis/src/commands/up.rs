@@ -12,7 +12,8 @@ use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::parts;
-use crate::config::{Loaded, Sources};
+use crate::cli::ConfigArgs;
+use crate::config::Loaded;
 use crate::exit::Failure;
 use crate::output;
 use crate::progress::Progress;
@@ -36,14 +37,17 @@ pub(crate) struct Args {
     /// Return when everything runs, and leave it running; `portcullis down` ends it
     #[arg(long)]
     detach: bool,
+
+    #[command(flatten)]
+    config: ConfigArgs,
 }
 
-pub(crate) fn run(args: &Args, sources: Sources) -> Result<(), Failure> {
-    let path = Directory::choose(args.dir.clone());
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let path = Directory::choose(args.dir);
     if args.detach {
         return detach(&path);
     }
-    let loaded = sources.without_default().load();
+    let loaded = args.config.sources().without_default().load();
     let loaded = loaded.map_err(|unusable| Failure::from(unusable).state("Nothing was started."))?;
     output::warnings(&loaded.warnings);
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;

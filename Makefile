@@ -23,7 +23,7 @@ parts: ## Install the real programs that tests run against
 	@cargo run --quiet --locked -p portcullis -- parts --install
 
 test: parts ## Run every test, against the real programs
-	cargo test --workspace --locked
+	cargo test --workspace --locked --no-fail-fast
 
 lint: $(DENY) ## Check formatting, lints, documentation and licences
 	cargo fmt --check

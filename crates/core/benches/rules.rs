@@ -56,7 +56,8 @@ fn main() {
     row(
         "diff, one rule changed",
         sets.each_ref().map(|rules| {
-            let (mut wanted, another) = (rules.clone(), self::rules(rules.len() as u32 + 1).pop().unwrap());
+            let (mut wanted, another) =
+                (rules.clone(), self::rules(u32::try_from(rules.len()).unwrap() + 1).pop().unwrap());
             wanted[0] = another;
             best_of(|| diff(rules, &wanted))
         }),
@@ -66,7 +67,7 @@ fn main() {
         "widened, one rule added",
         sets.each_ref().map(|rules| {
             let before = Reach::of(rules);
-            let after = Reach::of(&self::rules(rules.len() as u32 + 1));
+            let after = Reach::of(&self::rules(u32::try_from(rules.len()).unwrap() + 1));
             best_of(|| Reach::widened(&before, &after))
         }),
     );

@@ -271,6 +271,6 @@ fn a_full_disk_is_an_error() {
 #[test]
 fn colours_can_be_forced() {
     let output =
-        portcullis(&["--color", "always", "--config", "/nowhere.yaml", "show-config"]).output().unwrap();
+        portcullis(&["--color", "always", "show-config", "--config", "/nowhere.yaml"]).output().unwrap();
     assert!(String::from_utf8(output.stderr).unwrap().starts_with("\u{1b}["));
 }

@@ -178,18 +178,17 @@ impl Part {
         self.programs.iter().copied().filter(|program| self.locate(program).is_none()).collect()
     }
 
-    /// Where one of its programs is.
+    /// Where one of its programs is. Those that are not the system's may be given in `KUBEBUILDER_ASSETS`, the
+    /// variable that tests of Kubernetes programs agree on.
     pub fn locate(&self, program: &str) -> Option<PathBuf> {
-        let assets =
-            std::env::var_os("KUBEBUILDER_ASSETS").filter(|value| !value.is_empty()).map(PathBuf::from);
-        match (self.directory(), assets) {
-            (Some(_), Some(assets)) if assets.join(program).is_file() => Some(assets.join(program)),
-            (Some(own), _) => {
-                let path = own.join("bin").join(program);
-                (own.join(COMPLETE).is_file() && path.is_file()).then_some(path)
-            }
-            (None, _) => on_path(program),
-        }
+        self.locate_with(variable("KUBEBUILDER_ASSETS").as_deref(), program)
+    }
+
+    fn locate_with(&self, assets: Option<&Path>, program: &str) -> Option<PathBuf> {
+        let Some(own) = self.directory() else { return on_path(program) };
+        let given = assets.map(|assets| assets.join(program)).filter(|path| is_executable(path));
+        let built = own.join("bin").join(program);
+        given.or_else(|| (own.join(COMPLETE).is_file() && is_executable(&built)).then_some(built))
     }
 }
 
@@ -232,12 +231,16 @@ fn is_executable(path: &Path) -> bool {
 
 /// Where parts that we build are kept: `PORTCULLIS_CACHE`, or the user's cache directory.
 pub fn cache_directory() -> PathBuf {
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("PORTCULLIS_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|cache| cache.join("portcullis")))
         .or_else(|| variable("HOME").map(|home| home.join(".cache/portcullis")))
         .unwrap_or_else(|| PathBuf::from("/var/cache/portcullis"))
         .join("parts")
+}
+
+/// A path from the environment. Empty counts as unset, as everywhere.
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
 /// FNV-1a: the same on every machine and with every compiler.
@@ -272,6 +275,17 @@ mod tests {
         };
         assert_eq!(part.missing(), ["no-such-program-here"]);
         assert!(find("no-such-program-here").is_err());
+    }
+
+    #[test]
+    fn programs_that_are_given_come_first() {
+        let assets = tempfile::tempdir().unwrap();
+        let etcd = PARTS.iter().find(|part| part.name == "etcd").unwrap();
+        let own = etcd.locate_with(None, "etcd").expect("etcd is installed: make parts");
+        assert_eq!(etcd.locate_with(Some(assets.path()), "etcd").as_ref(), Some(&own), "none is given");
+        let given = assets.path().join("etcd");
+        std::fs::copy(&own, &given).unwrap();
+        assert_eq!(etcd.locate_with(Some(assets.path()), "etcd"), Some(given));
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Step {
         let took = seconds(self.started.elapsed());
         let shared = lock(&self.shared);
         write(&format!(
-            "{CLEAR}  {DONE}✓{DONE:#} {:<18} {result:<58} {FAINT}{took:>6}{FAINT:#}\n",
+            "{CLEAR}  {DONE}✓{DONE:#} {:<18} {result:<48} {FAINT}{took:>6}{FAINT:#}\n",
             self.title
         ));
         drop(shared);

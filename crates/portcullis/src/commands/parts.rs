@@ -55,12 +55,12 @@ pub(crate) fn install_missing(wanted: impl Fn(&Part) -> bool, progress: &Progres
     for part in PARTS.iter().filter(|part| wanted(part) && !part.missing().is_empty()) {
         let step = progress.step(part.name);
         install(part, &mut |words| step.note(words)).map_err(failure)?;
-        step.done(&format!(
-            "{} {}, {}",
-            part.programs[0],
-            installed_version(part).unwrap_or_default(),
-            part.purpose
-        ));
+        step.done(&match &part.source {
+            Source::Debian { packages } => packages.join(", "),
+            Source::Go(_) | Source::Python { .. } => {
+                format!("{}, {}", installed_version(part).unwrap_or_default(), part.purpose)
+            }
+        });
     }
     Ok(())
 }

@@ -65,11 +65,12 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         let (sandbox, directory) = started.context("the start broke down")??;
         output::print(&welcome(directory.path(), "Ctrl-C stops it all and leaves nothing behind."))?;
         let outcome = watch(sandbox, &mut signals).await;
-        match &outcome {
-            Ok(()) => directory.remove(),
-            Err(_) => directory.keep_logs(),
+        if outcome.is_err() {
+            directory.keep_logs();
+            return outcome;
         }
-        outcome
+        directory.remove();
+        Ok(output::print("\nStopped. Nothing is left.\n")?)
     })
 }
 

@@ -1,6 +1,6 @@
 //! Which parts there are, what each consists of, and where it is found on this machine.
 
-use std::ffi::OsStr;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
@@ -67,7 +67,6 @@ pub const PARTS: &[Part] = &[
         programs: &[
             "ovsdb-server",
             "ovsdb-tool",
-            "ovsdb-client",
             "ovs-vswitchd",
             "ovs-vsctl",
             "ovs-appctl",
@@ -75,7 +74,6 @@ pub const PARTS: &[Part] = &[
             "ovn-controller",
             "ovn-nbctl",
             "ovn-sbctl",
-            "ovn-trace",
         ],
         for_sandbox: true,
     },
@@ -162,20 +160,24 @@ impl Part {
     ///
     /// The name says what it was made from, so that two checkouts with different versions share one cache.
     pub fn directory(&self) -> Option<PathBuf> {
-        let (version, inputs): (_, Vec<&str>) = match &self.source {
-            Source::Debian { .. } => return None,
-            Source::Go(module) => {
-                (module.version, module.files.iter().flat_map(|(path, text)| [*path, *text]).collect())
-            }
-            Source::Python { version, requirements } => (*version, vec![*requirements]),
-        };
+        let version = self.version()?;
         let name = self.name.to_lowercase().replace(' ', "-");
+        // Everything that its content depends on stands in the source: what is derived sees every change.
+        let inputs = format!("{:?}", self.source);
         Some(cache_directory().join(format!("{name}-{version}-{:08x}", fingerprint(&inputs))))
     }
 
     /// The programs of it that are not on this machine.
     pub fn missing(&self) -> Vec<&'static str> {
         self.programs.iter().copied().filter(|program| self.locate(program).is_none()).collect()
+    }
+
+    /// Whether some of its programs are not those that we built, but given in `KUBEBUILDER_ASSETS`.
+    pub fn is_given(&self) -> bool {
+        let own = self.directory();
+        self.programs.iter().any(|program| {
+            own.as_ref().is_some_and(|own| self.locate(program).is_some_and(|path| !path.starts_with(own)))
+        })
     }
 
     /// Where one of its programs is. Those that are not the system's may be given in `KUBEBUILDER_ASSETS`, the
@@ -196,32 +198,37 @@ impl Part {
 pub fn find(program: &str) -> Result<PathBuf> {
     let part = PARTS.iter().find(|part| part.programs.contains(&program));
     let found = part.map_or_else(|| on_path(program), |part| part.locate(program));
-    found.ok_or_else(|| Error::Missing {
-        program: program.into(),
-        install: part.map_or("", Part::install).into(),
+    found.ok_or_else(|| {
+        let install = match part.map(|part| &part.source) {
+            None => format!("your distribution's package of {program}"),
+            Some(Source::Debian { .. } | Source::Python { .. }) => {
+                "portcullis parts --install   (in a checkout: make parts)".into()
+            }
+            Some(Source::Go(_)) => {
+                "portcullis parts --install   (in a checkout: make parts; it takes minutes, once)".into()
+            }
+        };
+        Error::Missing { program: program.into(), install }
     })
 }
 
-impl Part {
-    /// The command that installs it.
-    fn install(&self) -> &'static str {
-        match self.source {
-            Source::Debian { .. } | Source::Python { .. } => {
-                "portcullis parts --install   (in a checkout: make parts)"
-            }
-            Source::Go(_) => "portcullis parts --install   (in a checkout: make parts; takes minutes, once)",
-        }
-    }
+/// The part of that name. Only names in [`PARTS`] are asked for.
+pub fn part(name: &str) -> &'static Part {
+    PARTS.iter().find(|part| part.name == name).unwrap_or_else(|| panic!("no part is called {name}"))
 }
 
-/// Looks a program up as a shell would, and in the directories of administrators' programs, which are
-/// missing from the search path of ordinary users.
 fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(OsStr::new(&path))
-        .chain(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from))
+    std::env::split_paths(&search_path())
         .map(|directory| directory.join(program))
         .find(|candidate| is_executable(candidate))
+}
+
+/// Where programs are searched, by us and by the programs we start: as a shell would, and in the directories of
+/// administrators' programs, which the search path of many users does not have.
+pub(crate) fn search_path() -> OsString {
+    let mut path = std::env::var_os("PATH").unwrap_or_default();
+    path.push(":/usr/local/sbin:/usr/sbin:/sbin");
+    path
 }
 
 fn is_executable(path: &Path) -> bool {
@@ -244,11 +251,8 @@ fn variable(name: &str) -> Option<PathBuf> {
 }
 
 /// FNV-1a: the same on every machine and with every compiler.
-fn fingerprint(inputs: &[&str]) -> u32 {
-    inputs
-        .iter()
-        .flat_map(|input| input.bytes().chain([0]))
-        .fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+fn fingerprint(text: &str) -> u32 {
+    text.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
 #[cfg(test)]
@@ -266,21 +270,39 @@ mod tests {
 
     #[test]
     fn a_missing_program_says_how_to_install_it() {
-        let part = Part {
-            name: "nothing",
-            purpose: "",
-            source: Source::Debian { packages: &["nothing"] },
-            programs: &["no-such-program-here"],
-            for_sandbox: false,
+        let missing = find("no-such-program-here").unwrap_err().to_string();
+        assert!(
+            missing.ends_with("install it with: your distribution's package of no-such-program-here"),
+            "{missing}"
+        );
+    }
+
+    #[test]
+    fn versions_are_those_of_what_is_built() {
+        let modules = [
+            ("etcd", "go.etcd.io/etcd/server/v3"),
+            ("Kubernetes", "k8s.io/kubernetes"),
+            ("Cluster API", "sigs.k8s.io/cluster-api"),
+        ];
+        for (name, module) in modules {
+            let Source::Go(pinned) = &part(name).source else { panic!("{name} is a Go module") };
+            let wanted = format!("{module} v{}", pinned.version);
+            let required = pinned.files[0].1.lines().any(|line| {
+                let line = line.trim().trim_start_matches("require ");
+                line == wanted || line.starts_with(&format!("{wanted} "))
+            });
+            assert!(required, "go.mod of {name} does not require {wanted}");
+        }
+        let Source::Python { version, requirements } = &part("moto").source else {
+            panic!("moto is a Python package")
         };
-        assert_eq!(part.missing(), ["no-such-program-here"]);
-        assert!(find("no-such-program-here").is_err());
+        assert!(requirements.lines().any(|line| line == format!("moto=={version}")));
     }
 
     #[test]
     fn programs_that_are_given_come_first() {
         let assets = tempfile::tempdir().unwrap();
-        let etcd = PARTS.iter().find(|part| part.name == "etcd").unwrap();
+        let etcd = part("etcd");
         let own = etcd.locate_with(None, "etcd").expect("etcd is installed: make parts");
         assert_eq!(etcd.locate_with(Some(assets.path()), "etcd").as_ref(), Some(&own), "none is given");
         let given = assets.path().join("etcd");
@@ -289,8 +311,17 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_depends_on_every_file() {
-        assert_ne!(fingerprint(&["a", "b"]), fingerprint(&["ab", ""]));
-        assert_ne!(fingerprint(&["a", "b"]), fingerprint(&["a", "c"]));
+    fn the_cache_depends_on_everything_a_part_is_made_from() {
+        let source = |files, keep| {
+            Source::Go(GoModule { version: "1", files, packages: &[], version_variables: &[], keep })
+        };
+        let part = |source| Part { name: "x", purpose: "", source, programs: &[], for_sandbox: false };
+        let directories = [
+            part(source(&[("go.mod", "one")], &[])),
+            part(source(&[("go.mod", "two")], &[])),
+            part(source(&[("go.mod", "one")], &[("module", "from", "to")])),
+        ]
+        .map(|part| part.directory());
+        assert!(directories[0] != directories[1] && directories[0] != directories[2]);
     }
 }

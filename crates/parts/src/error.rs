@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The program is not on this machine.
-    #[error("{program} is not installed here\n  Nothing was started.\n  Install it with: {install}")]
+    #[error("{program} is not installed here; install it with: {install}")]
     Missing { program: String, install: String },
 
     /// This machine does not allow what the part needs.
-    #[error("{what}\n  {remedy}")]
+    #[error("{what}. {remedy}")]
     NotPermitted { what: String, remedy: String },
 
     /// The program ended, or did not become ready in time. The end of its log says why.

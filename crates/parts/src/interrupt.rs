@@ -8,6 +8,7 @@ pub fn interrupt() {
     INTERRUPTED.store(true, Ordering::Relaxed);
 }
 
-pub(crate) fn interrupted() -> bool {
+/// Whether somebody asked to stop.
+pub fn interrupted() -> bool {
     INTERRUPTED.load(Ordering::Relaxed)
 }

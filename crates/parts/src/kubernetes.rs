@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
 
@@ -75,10 +75,14 @@ impl Kubernetes {
         };
         // The first certificate holder may do everything: Kubernetes gives this group to no role, but to all.
         kubernetes.kubeconfig = kubernetes.user("admin", Some("system:masters"))?;
+        kubernetes.wait_for_api()?;
         if controllers {
-            kubernetes.controllers = Some(kubernetes.start_controllers()?);
+            // Only now: it gives an API that is not there ten seconds, and then gives up.
+            let mut controllers = kubernetes.start_controllers()?;
+            let works = ["get", "serviceaccount", "default", "--namespace=default"];
+            controllers.wait_until(START, || kubernetes.kubectl(&works).is_ok())?;
+            kubernetes.controllers = Some(controllers);
         }
-        kubernetes.wait_until_ready()?;
         Ok(kubernetes)
     }
 
@@ -174,7 +178,10 @@ impl Kubernetes {
                 .arg(kubeconfig)
                 .arg("--cache-dir")
                 .arg(self.directory.join("kubectl-cache"))
+                .arg("--request-timeout=60s")
                 .args(args)
+                // The preferences of whoever runs this do not belong here.
+                .env("KUBERC", "off")
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
@@ -197,25 +204,24 @@ impl Kubernetes {
         })
     }
 
-    fn wait_until_ready(&mut self) -> Result<()> {
-        let (kubeconfig, port) = (self.kubeconfig.clone(), self.port.number());
-        let namespace = self.namespace.clone();
-        let kubectl = catalogue::find("kubectl")?;
-        if let Some(status) = self.etcd.ended() {
-            return Err(Error::process("etcd", format!("ended at once ({status})"), self.etcd.log()));
+    /// Waits until it is ready, and has made the namespace that everybody expects.
+    fn wait_for_api(&mut self) -> Result<()> {
+        let deadline = Instant::now() + START;
+        let port = self.port.number();
+        loop {
+            for process in self.processes() {
+                process.check()?;
+            }
+            // A connection is cheap to try, kubectl is not.
+            let listens = self.namespace.run(|| TcpStream::connect(("127.0.0.1", port)).is_ok());
+            if listens
+                && self.kubectl(&["get", "--raw=/readyz"]).is_ok()
+                && self.kubectl(&["get", "namespace", "default"]).is_ok()
+            {
+                return Ok(());
+            }
+            self.api_server.still_waiting(deadline, START)?;
         }
-        self.api_server.wait_until(START, || {
-            namespace.run(|| {
-                // A connection is cheap to try, kubectl is not.
-                TcpStream::connect(("127.0.0.1", port)).is_ok()
-                    && Command::new(&kubectl)
-                        .arg("--kubeconfig")
-                        .arg(&kubeconfig)
-                        .args(["get", "--raw=/readyz"])
-                        .output()
-                        .is_ok_and(|output| output.status.success())
-            })
-        })
     }
 
     fn start_controllers(&self) -> Result<Process> {

@@ -21,7 +21,7 @@ pub mod ovn;
 pub use aws_simulator::AwsSimulator;
 pub use certificates::{Authority, Identity};
 pub use error::Error;
-pub use interrupt::interrupt;
+pub use interrupt::{interrupt, interrupted};
 pub use namespace::Namespace;
 pub use port::Port;
 pub use process::{Launch, Process, run};

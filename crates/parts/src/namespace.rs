@@ -62,7 +62,7 @@ impl Namespace {
                 if error.kind() == io::ErrorKind::PermissionDenied {
                     Error::NotPermitted {
                         what: format!("network namespace {name} cannot be made by this user"),
-                        remedy: "Run it as root.".into(),
+                        remedy: "That takes root, in a container also its privileges.".into(),
                     }
                 } else {
                     Error::io(format!("cannot make network namespace {name}"))(error)
@@ -73,6 +73,11 @@ impl Namespace {
             Namespace { inner: Arc::new(Inner { name: name.into(), handle: Some(handle), spawner }) };
         crate::run(&namespace, "ip", &["link", "set", "lo", "up"])?;
         Ok(namespace)
+    }
+
+    /// Whether it is the namespace that this process lives in.
+    pub fn is_host(&self) -> bool {
+        self.inner.handle.is_none()
     }
 
     /// What messages call it.

@@ -28,8 +28,8 @@ pub struct Chassis {
 const START: Duration = Duration::from_secs(60);
 
 impl Ovn {
-    /// Starts the databases and northd in `directory`, and a chassis if `with_chassis` (which takes root).
-    pub fn start(directory: &Path, logs: &Path, with_chassis: bool) -> Result<Self> {
+    /// Starts the databases and northd in `directory`, and a chassis in `namespace`, if one is given.
+    pub fn start(directory: &Path, logs: &Path, namespace: Option<Namespace>) -> Result<Self> {
         let northbound = database("nb", "ovn-nb", directory, logs)?;
         let southbound = database("sb", "ovn-sb", directory, logs)?;
         let (nb, sb) = (remote(&northbound.socket), remote(&southbound.socket));
@@ -38,7 +38,8 @@ impl Ovn {
             .arg(format!("--ovnsb-db={sb}"))
             .arg(format!("--unixctl={}", directory.join("northd.ctl").display()))
             .start(&Namespace::host(), logs)?;
-        let chassis = if with_chassis { Some(Chassis::start(directory, logs, &sb)?) } else { None };
+        let chassis =
+            namespace.map(|namespace| Chassis::start(namespace, directory, logs, &sb)).transpose()?;
         let ovn = Ovn {
             northbound: northbound.socket,
             southbound: southbound.socket,
@@ -93,8 +94,7 @@ impl Ovn {
 }
 
 impl Chassis {
-    fn start(directory: &Path, logs: &Path, southbound: &str) -> Result<Self> {
-        let namespace = Namespace::new("ovn")?;
+    fn start(namespace: Namespace, directory: &Path, logs: &Path, southbound: &str) -> Result<Self> {
         let switch = database("ovs", "vswitch", directory, logs)?;
         let chassis = Chassis { namespace, database: switch.socket, processes: Vec::new() };
         chassis.vsctl(&["--no-wait", "init"])?;

@@ -1,18 +1,19 @@
-use std::fs::{self, File};
+use std::io::ErrorKind;
 use std::net::TcpListener;
-
-use nix::fcntl::{Flock, FlockArg};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 
 use crate::{Error, Result};
 
 /// A TCP port on loopback that no other part of ours takes while this is held, here or in another process.
 ///
-/// The programs we start cannot be handed a bound socket, and many cannot say which port they chose. So a
-/// port is picked below the range that the kernel gives out by itself, and a lock keeps it from being picked twice.
+/// The programs we start cannot be handed a bound socket, and many cannot say which port they chose. So a port is
+/// picked below the range that the kernel gives out by itself, and a claim keeps it from being picked twice: a
+/// socket in the abstract namespace, which is no file, holds for all users and is gone with the process.
 #[derive(Debug)]
 pub struct Port {
     number: u16,
-    _lock: Flock<File>,
+    _claim: UnixListener,
 }
 
 /// Below the kernel's own range (32768 and up) and below Kubernetes' node ports (30000 and up).
@@ -41,12 +42,39 @@ impl Port {
     }
 
     fn take(number: u16) -> Result<Option<Self>> {
-        let directory = std::env::temp_dir().join(format!("portcullis-ports-{}", nix::unistd::getuid()));
-        fs::create_dir_all(&directory).map_err(Error::io(format!("cannot make {}", directory.display())))?;
-        let path = directory.join(number.to_string());
-        let file = File::create(&path).map_err(Error::io(format!("cannot write {}", path.display())))?;
-        let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(None) };
-        let free = TcpListener::bind(("127.0.0.1", number)).is_ok();
-        Ok(free.then_some(Port { number, _lock: lock }))
+        let claim = SocketAddr::from_abstract_name(format!("portcullis-port-{number}"))
+            .and_then(|name| UnixListener::bind_addr(&name));
+        match claim {
+            Ok(claim) => {
+                let free = TcpListener::bind(("127.0.0.1", number)).is_ok();
+                Ok(free.then_some(Port { number, _claim: claim }))
+            }
+            Err(error) if error.kind() == ErrorKind::AddrInUse => Ok(None),
+            Err(error) => Err(Error::io("cannot claim a port")(error)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_is_taken_once_until_it_is_dropped() {
+        let first = Port::any().unwrap();
+        let second = Port::preferably(first.number()).unwrap();
+        assert_ne!(first.number(), second.number());
+        let number = first.number();
+        drop(first);
+        assert_eq!(Port::preferably(number).unwrap().number(), number);
+    }
+
+    #[test]
+    fn a_port_that_somebody_listens_on_is_not_taken() {
+        let free = Port::any().unwrap();
+        let number = free.number();
+        drop(free);
+        let _listener = TcpListener::bind(("127.0.0.1", number)).unwrap();
+        assert_ne!(Port::preferably(number).unwrap().number(), number);
     }
 }

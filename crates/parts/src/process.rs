@@ -72,7 +72,10 @@ impl Launch {
             .args(["--pdeathsig", "KILL", "--"])
             .arg(&self.program)
             .args(&self.args)
+            .env("PATH", catalogue::search_path())
             .envs(self.env)
+            // Also what has no path on its command line can be told by it.
+            .current_dir(logs)
             .stdin(Stdio::null())
             .stdout(output)
             .stderr(errors)
@@ -97,10 +100,6 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn id(&self) -> u32 {
-        self.child.id()
-    }
-
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -114,25 +113,37 @@ impl Process {
         self.child.try_wait().ok().flatten()
     }
 
-    /// Waits until `ready` says so. Fails early, with the end of its log, when the program ends.
+    /// Fails, with the end of its log, when it has ended.
+    pub fn check(&mut self) -> Result<()> {
+        match self.ended() {
+            Some(status) => Err(Error::process(&self.name, format!("ended ({status})"), &self.log)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until `ready` says so. Fails early when the program ends.
     pub fn wait_until(&mut self, within: Duration, mut ready: impl FnMut() -> bool) -> Result<()> {
         let deadline = Instant::now() + within;
         loop {
-            if let Some(status) = self.ended() {
-                return Err(Error::process(&self.name, format!("ended at once ({status})"), &self.log));
-            }
+            self.check()?;
             if ready() {
                 return Ok(());
             }
-            if interrupted() {
-                return Err(Error::Interrupted);
-            }
-            if Instant::now() > deadline {
-                let what = format!("was not ready after {} s", within.as_secs());
-                return Err(Error::process(&self.name, what, &self.log));
-            }
-            sleep(POLL);
+            self.still_waiting(deadline, within)?;
         }
+    }
+
+    /// A pause between two looks; fails when there has been enough of them.
+    pub(crate) fn still_waiting(&self, deadline: Instant, within: Duration) -> Result<()> {
+        if interrupted() {
+            return Err(Error::Interrupted);
+        }
+        if Instant::now() > deadline {
+            let what = format!("was not ready after {} s", within.as_secs());
+            return Err(Error::process(&self.name, what, &self.log));
+        }
+        sleep(POLL);
+        Ok(())
     }
 
     /// Sends a signal to it and everything in its process group.
@@ -141,8 +152,8 @@ impl Process {
         let _ = killpg(self.group(), signal);
     }
 
-    /// Asks it to end; kills it when it has not after `within`.
-    pub fn stop(mut self, within: Duration) {
+    /// Asks it to end; what has not ended after `within` is killed when this is dropped.
+    pub fn stop(&mut self, within: Duration) {
         self.signal(Signal::SIGTERM);
         let deadline = Instant::now() + within;
         while self.ended().is_none() && Instant::now() < deadline {
@@ -172,7 +183,9 @@ const POLL: Duration = Duration::from_millis(20);
 pub fn run(namespace: &Namespace, program: &str, args: &[&str]) -> Result<String> {
     let path = catalogue::find(program)?;
     let output = namespace
-        .run(|| Command::new(path).args(args).stdin(Stdio::null()).output())
+        .run(|| {
+            Command::new(path).args(args).env("PATH", catalogue::search_path()).stdin(Stdio::null()).output()
+        })
         .map_err(Error::io(format!("cannot run {program}")))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

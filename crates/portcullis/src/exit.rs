@@ -1,7 +1,7 @@
 //! How the program ends: one code per kind of ending, and what is said about a failure.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 use crate::config::{Problem, Unusable, Why};
 
@@ -63,14 +63,13 @@ impl Failure {
         Self { exit, warnings: Vec::new(), errors: vec![error.into()], notes: Vec::new() }
     }
 
-    /// Another process of ours has failed with this code, and has said why.
-    pub(crate) fn said(code: Option<i32>) -> Self {
-        let exit = Exit::ALL.into_iter().find(|exit| *exit != Exit::Done && Some(*exit as i32) == code);
-        Self {
-            exit: exit.unwrap_or(Exit::Failed),
-            warnings: Vec::new(),
-            errors: Vec::new(),
-            notes: Vec::new(),
+    /// Another process of ours has failed: with a code of ours it has said why, otherwise it was ended.
+    pub(crate) fn said(status: ExitStatus) -> Self {
+        let ours =
+            Exit::ALL.into_iter().find(|exit| *exit != Exit::Done && status.code() == Some(*exit as i32));
+        match ours {
+            Some(exit) => Self { exit, warnings: Vec::new(), errors: Vec::new(), notes: Vec::new() },
+            None => Self::new(Exit::Failed, format!("the process in the background was ended: {status}")),
         }
     }
 

@@ -41,8 +41,7 @@ impl Progress {
     pub(crate) fn new() -> Self {
         let shared = Arc::new(Mutex::new(Shared::default()));
         let draw = Arc::clone(&shared);
-        let on_terminal = io::stderr().is_terminal();
-        let drawer = thread::spawn(move || if on_terminal { draw_wheel(&draw) } else { mention(&draw) });
+        let drawer = thread::spawn(move || if can_redraw() { draw_wheel(&draw) } else { mention(&draw) });
         Progress { shared, drawer: Some(drawer) }
     }
 
@@ -77,10 +76,7 @@ impl Step {
     pub(crate) fn done(self, result: &str) {
         let took = seconds(self.started.elapsed());
         let shared = lock(&self.shared);
-        write(&format!(
-            "{CLEAR}  {DONE}✓{DONE:#} {:<18} {result:<48} {FAINT}{took:>6}{FAINT:#}\n",
-            self.title
-        ));
+        write(&format!("  {DONE}✓{DONE:#} {:<18} {result:<48} {FAINT}{took:>6}{FAINT:#}\n", self.title));
         drop(shared);
     }
 }
@@ -91,21 +87,21 @@ impl Drop for Step {
     }
 }
 
-/// Back to the start of the line, and nothing on it. Elsewhere than on a terminal it is not printed.
+/// Back to the start of the line, and nothing on it.
 const CLEAR: &str = "\r\x1b[K";
 
 fn draw_wheel(shared: &Mutex<Shared>) {
     for wheel in WHEEL.iter().cycle() {
         let state = lock(shared);
         if state.ended {
-            write(CLEAR);
+            raw(CLEAR);
             return;
         }
         if !state.steps.is_empty() {
             let width =
                 terminal_size::terminal_size_of(io::stderr()).map_or(80, |(width, _)| usize::from(width.0));
             let line: String = under_way(&state).chars().take(width.saturating_sub(5)).collect();
-            write(&format!("{CLEAR}  {wheel} {line}"));
+            raw(&format!("{CLEAR}  {wheel} {line}"));
         }
         drop(state);
         thread::park_timeout(TURN);
@@ -150,10 +146,23 @@ fn lock(shared: &Mutex<Shared>) -> MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn write(text: &str) {
-    let text = if io::stderr().is_terminal() { text } else { text.strip_prefix(CLEAR).unwrap_or(text) };
+/// Whether a line can be drawn over.
+fn can_redraw() -> bool {
+    io::stderr().is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
+}
+
+/// A whole line, in colour where colours are wanted.
+fn write(line: &str) {
+    if can_redraw() {
+        raw(CLEAR);
+    }
     // Nobody is left to hear about a closed standard error.
-    let _ = anstream::stderr().lock().write_all(text.as_bytes());
+    let _ = anstream::stderr().lock().write_all(line.as_bytes());
+}
+
+/// Past the filter for colours, which would also take out what moves the cursor.
+fn raw(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
 #[cfg(test)]

@@ -2,5 +2,10 @@
 
 #[test]
 fn commands_print_what_the_snapshots_say() {
-    trycmd::TestCases::new().case("tests/cmd/*.trycmd").env("NO_COLOR", "1").env("COLUMNS", "100");
+    trycmd::TestCases::new()
+        // Programs that are given would not be missing.
+        .env("KUBEBUILDER_ASSETS", "")
+        .case("tests/cmd/*.trycmd")
+        .env("NO_COLOR", "1")
+        .env("COLUMNS", "100");
 }

@@ -3,8 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,6 +18,7 @@ use tempfile::TempDir;
 fn portcullis(directory: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
     command.args(args).arg("--dir").arg(directory).env_remove("PORTCULLIS_CONFIG").stdin(Stdio::null());
+    command.env_remove("KUBEBUILDER_ASSETS");
     command
 }
 
@@ -63,10 +68,11 @@ impl Foreground {
 
     fn up(directory: PathBuf) -> Self {
         let mut sandbox = Self::starting(directory);
-        eventually("everything runs", || {
+        // As long as it takes: the program itself knows when to give up.
+        while !sandbox.directory.join("env").exists() {
             assert!(sandbox.child.try_wait().unwrap().is_none(), "it ended");
-            sandbox.directory.join("env").exists()
-        });
+            sleep(Duration::from_millis(50));
+        }
         sandbox
     }
 
@@ -105,6 +111,8 @@ fn two_live_side_by_side_and_leave_nothing_behind() {
     assert!(in_sandbox(&one, "kubectl get namespaces && ovn-nbctl show").matches("only-in-one").count() >= 2);
     assert!(!in_sandbox(&two, "kubectl get namespaces && ovn-nbctl show").contains("only-in-one"));
     assert!(in_sandbox(&one, "portcullis version").contains("portcullis "));
+    let simulator = in_sandbox(&one, "echo $AWS_ENDPOINT_URL");
+    TcpStream::connect(simulator.trim().trim_start_matches("http://")).unwrap();
 
     let (code, text) = run(&one, &["up"]);
     assert_eq!(code, 1);
@@ -143,7 +151,21 @@ fn ctrl_c_during_the_start_stops_what_had_started() {
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("interrupted before everything ran"), "{text}");
     nothing_runs(&directory);
-    assert!(!directory.join("run").exists() && !directory.join("env").exists());
+    assert!(!directory.exists());
+}
+
+#[test]
+fn ctrl_c_while_it_starts_in_the_background_stops_that_too() {
+    let place = Place::new();
+    let directory = place.directory("sandbox");
+    let launcher = portcullis(&directory, &["up", "--detach"]).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("something has started", || !processes_of(&directory.join("run")).is_empty());
+    kill(Pid::from_raw(launcher.id().cast_signed()), Signal::SIGINT).unwrap();
+    let (code, text) = said(&launcher.wait_with_output().unwrap());
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("interrupted before everything ran"), "{text}");
+    nothing_runs(&directory);
+    assert!(!directory.exists());
 }
 
 #[test]
@@ -176,18 +198,43 @@ fn when_a_part_dies_the_sandbox_ends_and_says_which() {
 }
 
 /// Nothing may be started or made where something is wrong beforehand.
-fn refused(code: i32, words: &[&str], change: impl FnOnce(&mut Command)) {
-    let place = Place::new();
-    let directory = place.directory("sandbox");
-    let mut command = portcullis(&directory, &["up"]);
-    change(&mut command);
-    let (got, text) = said(&command.output().unwrap());
-    assert_eq!(got, code, "{text}");
-    for word in words {
-        assert!(text.contains(word), "no `{word}` in: {text}");
+fn refused(code: i32, words: &[&str], change: impl Fn(&mut Command)) {
+    for args in [&["up"][..], &["up", "--detach"]] {
+        let place = Place::new();
+        let directory = place.directory("sandbox");
+        let mut command = portcullis(&directory, args);
+        change(&mut command);
+        let (got, text) = said(&command.output().unwrap());
+        assert_eq!(got, code, "{text}");
+        for word in words {
+            assert!(text.contains(word), "no `{word}` in: {text}");
+        }
+        assert!(text.contains("Nothing was started."), "{text}");
+        assert!(!directory.exists());
     }
-    assert!(text.contains("Nothing was started."), "{text}");
-    assert!(!directory.exists());
+}
+
+#[test]
+fn a_port_in_use_is_refused_before_anything_starts() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let setting = format!("telemetry.listen={}", listener.local_addr().unwrap());
+    refused(3, &[&listener.local_addr().unwrap().to_string(), "telemetry.listen"], |command| {
+        command.arg("--set").arg(&setting);
+    });
+}
+
+#[test]
+fn a_go_that_is_too_old_is_named_before_anything_is_built() {
+    let programs = TempDir::new().unwrap();
+    let go = programs.path().join("go");
+    fs::write(&go, "#!/bin/sh\necho go1.19.8\n").unwrap();
+    fs::set_permissions(&go, fs::Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:/usr/bin:/bin", programs.path().display());
+    let cache = TempDir::new().unwrap();
+    refused(3, &["Go 1.26 or newer is needed, and `go` is go1.19.8"], |command| {
+        command.arg("--install").env("PATH", &path).env("PORTCULLIS_CACHE", cache.path());
+    });
+    assert!(!cache.path().join("parts").exists());
 }
 
 #[test]

@@ -24,9 +24,8 @@ impl ClusterApi {
 }
 
 fn start(kubernetes: &Kubernetes) -> Result<ClusterApi> {
-    let part = catalogue::PARTS.iter().find(|part| part.name == "Cluster API");
     let manager = Launch::new("cluster-api-core")?;
-    let config = part.and_then(catalogue::Part::directory).unwrap_or_default().join("config");
+    let config = catalogue::part("Cluster API").directory().unwrap_or_default().join("config");
     let (webhooks, health) = (Port::any()?, Port::any()?);
 
     let directory = crate::directory("capi");

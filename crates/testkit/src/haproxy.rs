@@ -4,14 +4,14 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use portcullis_parts::{Launch, Namespace, Process, catalogue};
+use portcullis_parts::{Launch, Namespace, Process};
 
 /// A real HAProxy: a master with its workers, in a namespace of the lab.
 #[derive(Debug)]
 pub struct HaProxy {
     configuration: PathBuf,
     socket: PathBuf,
-    process: Option<Process>,
+    process: Process,
 }
 
 impl HaProxy {
@@ -24,30 +24,18 @@ impl HaProxy {
         std::fs::write(&file, configuration)
             .unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
         let started = Launch::new("haproxy").and_then(|launch| {
-            let mut process =
-                launch.args(["-W", "-S"]).arg(&socket).arg("-f").arg(&file).start(namespace, &directory)?;
-            // Only a master whose workers run lists them.
-            process.wait_until(Duration::from_secs(30), || {
-                ask(&socket, "show proc")
-                    .is_ok_and(|answer| answer.lines().any(|line| line.contains("worker")))
-            })?;
+            let launch = launch.args(["-W", "-S"]).arg(&socket).arg("-f").arg(&file);
+            let mut process = launch.start(namespace, &directory)?;
+            let has_worker = || ask(&socket, "show proc").is_ok_and(|answer| answer.lines().any(is_worker));
+            process.wait_until(Duration::from_secs(30), has_worker)?;
             Ok(process)
         });
-        HaProxy {
-            configuration: file,
-            socket,
-            process: Some(started.unwrap_or_else(|error| panic!("{error}"))),
-        }
+        HaProxy { configuration: file, socket, process: started.unwrap_or_else(|error| panic!("{error}")) }
     }
 
     /// The file that it was started with.
     pub fn configuration(&self) -> &Path {
         &self.configuration
-    }
-
-    /// The process number of the master.
-    pub fn id(&self) -> u32 {
-        self.process.as_ref().map_or(0, Process::id)
     }
 
     /// Sends a command to the master's socket and gives the answer.
@@ -56,11 +44,18 @@ impl HaProxy {
         ask(&self.socket, command)
             .unwrap_or_else(|error| panic!("HAProxy does not answer `{command}`: {error}"))
     }
+}
 
-    /// Where the program is, for checks of configuration files.
-    pub fn program() -> PathBuf {
-        catalogue::find("haproxy").unwrap_or_else(|error| panic!("{error}"))
+impl Drop for HaProxy {
+    fn drop(&mut self) {
+        // It takes its workers along.
+        self.process.stop(Duration::from_secs(2));
     }
+}
+
+/// A line of `show proc`: number, kind, …
+fn is_worker(line: &str) -> bool {
+    line.split_whitespace().nth(1) == Some("worker")
 }
 
 fn ask(socket: &Path, command: &str) -> std::io::Result<String> {
@@ -72,12 +67,4 @@ fn ask(socket: &Path, command: &str) -> std::io::Result<String> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
     Ok(answer)
-}
-
-impl Drop for HaProxy {
-    fn drop(&mut self) {
-        if let Some(process) = self.process.take() {
-            process.stop(Duration::from_secs(2));
-        }
-    }
 }

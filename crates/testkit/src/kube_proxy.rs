@@ -1,5 +1,9 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
 use portcullis_parts::kubernetes::Kubernetes;
-use portcullis_parts::{Launch, Process};
+use portcullis_parts::{self as parts, Launch, Process};
 
 /// kube-proxy in its nftables mode, in the network namespace of the API it follows.
 #[derive(Debug)]
@@ -11,10 +15,14 @@ impl KubeProxy {
     /// Starts one as `node`, which it makes a Node object for: kube-proxy waits for that Node's address.
     #[track_caller]
     pub fn start(kubernetes: &Kubernetes, node: &str, address: &str) -> Self {
+        assert!(
+            !kubernetes.namespace().is_host(),
+            "kube-proxy would write packet filters of this machine itself"
+        );
         let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": node}});
         let status =
             serde_json::json!({"status": {"addresses": [{"type": "InternalIP", "address": address}]}});
-        let started = (|| {
+        let started: parts::Result<Process> = (|| {
             kubernetes.apply(&manifest.to_string())?;
             kubernetes.kubectl(&[
                 "patch",
@@ -26,15 +34,30 @@ impl KubeProxy {
                 &status.to_string(),
             ])?;
             let kubeconfig = kubernetes.user("system:kube-proxy", None)?;
-            Launch::new("kube-proxy")?
+            let mut process = Launch::new("kube-proxy")?
                 .args(["--proxy-mode=nftables", "--cluster-cidr=10.244.0.0/16"])
                 .arg(format!("--hostname-override={node}"))
                 .arg(format!("--kubeconfig={}", kubeconfig.display()))
                 // The machine's own limits are nobody's business here, and cannot be set from a namespace.
                 .args(["--conntrack-max-per-core=0", "--conntrack-min=0"])
                 .args(["--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249"])
-                .start(kubernetes.namespace(), kubernetes.logs())
+                .start(kubernetes.namespace(), kubernetes.logs())?;
+            // It answers so once it has written its rules for the first time.
+            process.wait_until(Duration::from_secs(60), || kubernetes.namespace().run(is_healthy))?;
+            Ok(process)
         })();
         KubeProxy { _process: started.unwrap_or_else(|error| panic!("{error}")) }
     }
+}
+
+fn is_healthy() -> bool {
+    let ask = || -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", 10256))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.contains(" 200 "))
 }

@@ -18,6 +18,10 @@ pub struct Host {
 impl Host {
     /// A machine without any link but loopback.
     pub fn new(name: &str) -> Self {
+        assert!(
+            std::path::Path::new("/proc/sys/net/ipv6").exists(),
+            "this kernel has no IPv6, which the lab needs"
+        );
         let host = Host { namespace: Namespace::new(name).unwrap_or_else(|error| panic!("{error}")) };
         // Every IPv6 address is usable at once. Otherwise a router cannot even look for its neighbours in the
         // first seconds, while it waits whether somebody else claims its own address.

@@ -34,6 +34,9 @@ pub fn can_connect(from: &Namespace, to: &str, target: Target) -> bool {
 }
 
 /// Like [`can_connect`], and says which address the server saw (for ICMP the one that answered), or how it failed.
+///
+/// What is probed by TCP or UDP is a [`crate::Server`], directly or through whatever is tested: one that says something
+/// to who connects. A peer that accepts and closes without a word refuses.
 #[track_caller]
 pub fn connect(from: &Namespace, to: &str, target: Target) -> Result<String, Failure> {
     let to: IpAddr = to.parse().unwrap_or_else(|_| panic!("`{to}` is not an address"));
@@ -57,7 +60,7 @@ fn tcp(to: SocketAddr) -> io::Result<String> {
     stream.set_read_timeout(Some(PATIENCE))?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer)?;
-    Ok(answer)
+    if answer.is_empty() { Err(ErrorKind::ConnectionRefused.into()) } else { Ok(answer) }
 }
 
 fn udp(to: SocketAddr) -> io::Result<String> {
@@ -73,7 +76,9 @@ fn icmp(to: IpAddr) -> io::Result<String> {
         IpAddr::V4(_) => (Domain::IPV4, Protocol::ICMPV4, 8),
         IpAddr::V6(_) => (Domain::IPV6, Protocol::ICMPV6, 128),
     };
-    let socket = Socket::new(domain, Type::DGRAM, Some(protocol))?;
+    // Not the packet's fault: a namespace that was not made by `Host`.
+    let socket = Socket::new(domain, Type::DGRAM, Some(protocol))
+        .unwrap_or_else(|error| panic!("no socket for echo requests in this namespace: {error}"));
     socket.connect(&SockAddr::from(SocketAddr::new(to, 0)))?;
     // Type, code, checksum, identifier, sequence: the kernel fills in checksum and identifier.
     let request = [echo, 0, 0, 0, 0, 0, 0, 1];

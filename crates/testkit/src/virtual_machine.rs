@@ -1,5 +1,6 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use portcullis_parts::Namespace;
 use portcullis_parts::ovn::Ovn;
 
 use crate::Host;
@@ -9,10 +10,13 @@ use crate::lab::{add_addresses, cable};
 #[track_caller]
 pub fn ovn() -> Ovn {
     let directory = crate::directory("ovn");
-    Ovn::start(&directory, &directory, true).unwrap_or_else(|error| panic!("{error}"))
+    Namespace::new("ovn")
+        .and_then(|namespace| Ovn::start(&directory, &directory, Some(namespace)))
+        .unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Plugs a machine into OVN as the logical port `port`, with this hardware address and these addresses.
+/// Plugs a machine into OVN as the logical port `port`, which must exist, with this hardware address and these
+/// addresses.
 #[track_caller]
 pub fn plug(ovn: &Ovn, port: &str, mac: &str, addresses: &[&str]) -> Host {
     static NEXT: AtomicU32 = AtomicU32::new(0);
@@ -28,6 +32,7 @@ pub fn plug(ovn: &Ovn, port: &str, mac: &str, addresses: &[&str]) -> Host {
     let iface = format!("external_ids:iface-id={port}");
     chassis
         .vsctl(&["add-port", "br-int", &tap, "--", "set", "Interface", &tap, &iface])
+        .and_then(|_| ovn.nbctl(&["wait-until", "Logical_Switch_Port", port, "up=true"]))
         .unwrap_or_else(|error| panic!("{error}"));
     machine
 }

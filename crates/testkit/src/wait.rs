@@ -2,20 +2,19 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Waits until `holds`, which it asks again and again, and fails the test after half a minute: long enough
-/// for a busy machine, so that only what never happens fails.
+/// Waits until `holds`, which it asks again and again, and fails the test after a minute: long enough for a busy
+/// machine, so that only what never happens fails.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(30);
+    let deadline = Instant::now() + Duration::from_secs(60);
     while !holds() {
-        assert!(Instant::now() < deadline, "after 30 s it still is not so that {what}");
+        assert!(Instant::now() < deadline, "after 60 s it still is not so that {what}");
         sleep(Duration::from_millis(50));
     }
 }
 
-/// The processes that have `path` on their command line: their numbers and command lines.
+/// The processes that have `path` on their command line, or work in a directory of it: numbers and command lines.
 pub fn processes_of(path: &Path) -> Vec<(u32, String)> {
-    let path = path.to_string_lossy();
     let processes = std::fs::read_dir("/proc").unwrap_or_else(|error| panic!("cannot read /proc: {error}"));
     processes
         .flatten()
@@ -23,8 +22,11 @@ pub fn processes_of(path: &Path) -> Vec<(u32, String)> {
             let number = entry.file_name().to_str()?.parse().ok()?;
             let line = std::fs::read(entry.path().join("cmdline")).ok()?;
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
+            let works_in_it =
+                std::fs::read_link(entry.path().join("cwd")).is_ok_and(|cwd| cwd.starts_with(path));
             // The shell that removes a directory after the last process ends is not one of them.
-            (line.contains(&*path) && !line.contains("rm -rf")).then_some((number, line))
+            let names_it = line.contains(&*path.to_string_lossy()) && !line.contains("rm -rf");
+            (works_in_it || names_it).then_some((number, line))
         })
         .collect()
 }

@@ -1,7 +1,7 @@
 //! `portcullis parts`
 
 use portcullis_parts::catalogue::{PARTS, Part, Source};
-use portcullis_parts::install::{install, installed_version};
+use portcullis_parts::install::{check_tools, install, installed_version};
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -52,7 +52,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
 
 /// Installs the parts that `wanted` says and that are not here.
 pub(crate) fn install_missing(wanted: impl Fn(&Part) -> bool, progress: &Progress) -> Result<(), Failure> {
-    for part in PARTS.iter().filter(|part| wanted(part) && !part.missing().is_empty()) {
+    let missing: Vec<_> = PARTS.iter().filter(|part| wanted(part) && !part.missing().is_empty()).collect();
+    check_tools(missing.iter().copied()).map_err(failure)?;
+    for part in missing {
         let step = progress.step(part.name);
         install(part, &mut |words| step.note(words)).map_err(failure)?;
         step.done(&match &part.source {
@@ -73,7 +75,13 @@ impl Row {
             Source::Python { .. } => "Python package".to_owned(),
         };
         let missing = part.missing();
-        let version = if missing.is_empty() { installed_version(part) } else { None };
+        let version = if !missing.is_empty() {
+            None
+        } else if part.is_given() {
+            Some("given".to_owned())
+        } else {
+            installed_version(part)
+        };
         Row { part: part.name, version, from, purpose: part.purpose, missing }
     }
 }

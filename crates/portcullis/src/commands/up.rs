@@ -1,15 +1,16 @@
 //! `portcullis up`
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::thread;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::task::spawn_blocking;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use super::parts;
 use crate::cli::ConfigArgs;
@@ -17,13 +18,13 @@ use crate::config::Loaded;
 use crate::exit::Failure;
 use crate::output;
 use crate::progress::Progress;
-use crate::sandbox::{self, Directory, Sandbox, UP_LOG};
+use crate::sandbox::{self, Directory, Sandbox, quoted};
 use crate::signals::Signals;
 
 /// Start everything on this machine: a local OVN, Kubernetes API and AWS simulator, and Portcullis
 ///
-/// It runs until Ctrl-C, which leaves nothing behind. Nothing outside this machine is touched: of the configuration
-/// only a file named with --config counts.
+/// It runs until Ctrl-C, which leaves nothing behind. Portcullis works with these alone. The configuration of this
+/// machine's production is not read: only a file that is named, and --set, count.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Directory for everything it makes [default: portcullis in the user's state directory]
@@ -44,110 +45,136 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let path = Directory::choose(args.dir);
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     if args.detach {
-        return detach(&path);
+        return runtime.block_on(detach(&path));
     }
     let loaded = args.config.sources().without_default().load();
     let loaded = loaded.map_err(|unusable| Failure::from(unusable).state("Nothing was started."))?;
     output::warnings(&loaded.warnings);
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
-    let install = args.install;
-    runtime.block_on(async move {
-        let mut signals = Signals::new()?;
-        let mut starting = spawn_blocking(move || start(&path, install, loaded));
-        let started = tokio::select! {
-            started = &mut starting => started,
-            _ = signals.next() => {
-                portcullis_parts::interrupt();
-                starting.await
-            }
-        };
-        let (sandbox, directory) = started.context("the start broke down")??;
-        output::print(&welcome(directory.path(), "Ctrl-C stops it all and leaves nothing behind."))?;
-        let outcome = watch(sandbox, &mut signals).await;
-        if outcome.is_err() {
-            directory.keep_logs();
-            return outcome;
+    runtime.block_on(foreground(path, args.install, loaded))
+}
+
+/// Starts everything and waits for a signal, or for a program of the sandbox to end by itself.
+async fn foreground(path: PathBuf, install: bool, loaded: Loaded) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let directory = Directory::claim(&path)?;
+    let mut starting = spawn_blocking(move || start(directory, install, loaded));
+    let mut interrupted = false;
+    let started = tokio::select! {
+        started = &mut starting => started,
+        _ = signals.next() => {
+            interrupted = true;
+            portcullis_parts::interrupt();
+            starting.await
         }
-        directory.remove();
-        Ok(output::print("\nStopped. Nothing is left.\n")?)
-    })
+    };
+    let (mut sandbox, directory) = started.context("the start broke down")??;
+    if !interrupted {
+        output::print(&welcome(directory.path(), "Ctrl-C stops it all and leaves nothing behind."))?;
+        if let Some(failure) = first_end(&mut sandbox, &mut signals).await {
+            sandbox.stop();
+            directory.keep_logs(&failure);
+            return Err(failure);
+        }
+    }
+    sandbox.stop();
+    directory.remove();
+    output::print("\nStopped. Nothing is left.\n")?;
+    Ok(())
 }
 
 /// Installs if asked, looks whether everything is there, and starts it.
-fn start(path: &Path, install: bool, loaded: Loaded) -> Result<(Sandbox, Directory), Failure> {
+fn start(directory: Directory, install: bool, loaded: Loaded) -> Result<(Sandbox, Directory), Failure> {
     let progress = Progress::new();
-    if install {
-        parts::install_missing(|part| part.for_sandbox, &progress)?;
+    let prepared = || {
+        if install {
+            let installed = parts::install_missing(|part| part.for_sandbox, &progress);
+            installed.map_err(|failure| failure.note("Nothing was started."))?;
+        }
+        sandbox::check(&loaded)
+    };
+    if let Err(failure) = prepared() {
+        directory.remove();
+        return Err(failure);
     }
-    sandbox::check()?;
-    let directory = Directory::claim(path)?;
     match Sandbox::start(&directory, loaded, &progress) {
         Ok(sandbox) => Ok((sandbox, directory)),
         Err(failure) => {
-            directory.keep_logs();
-            Err(failure.note("What had started was stopped again."))
+            let failure = failure.note("What had started was stopped again.");
+            // Who interrupted it knows why it ended.
+            if portcullis_parts::interrupted() {
+                directory.remove();
+            } else {
+                directory.keep_logs(&failure);
+            }
+            Err(failure)
+        }
+    }
+}
+
+/// Waits for a signal, which is no failure, or for a program of the sandbox to end by itself.
+async fn first_end(sandbox: &mut Sandbox, signals: &mut Signals) -> Option<Failure> {
+    let mut looks = interval(Duration::from_millis(500));
+    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            _ = signals.next() => return None,
+            _ = looks.tick() => if let Some(failure) = sandbox.ended() {
+                return Some(failure);
+            },
         }
     }
 }
 
 /// Starts another process that does the work in the background, and shows what it says until everything runs.
-fn detach(path: &Path) -> Result<(), Failure> {
-    let directory = Directory::claim(path)?;
-    let path = directory.path().to_owned();
-    let log = directory.logs().join(UP_LOG);
-    let output = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+async fn detach(path: &Path) -> Result<(), Failure> {
+    let mut signals = Signals::new()?;
+    let log = tempfile::NamedTempFile::new().context("cannot make a temporary file")?;
+    let mut said = log.reopen().context("cannot read a temporary file")?;
+    let written =
+        OpenOptions::new().append(true).open(log.path()).context("cannot write a temporary file")?;
     let own = std::env::current_exe().context("cannot find the program's own path")?;
-    // The other process claims it.
-    drop(directory);
     let mut child = Command::new("setsid")
         .arg(own)
         .args(std::env::args_os().skip(1).filter(|arg| arg != "--detach"))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(output)
+        .stderr(written)
         .spawn()
         .context("cannot start setsid")?;
-    let mut said = File::open(&log).with_context(|| format!("cannot read {}", log.display()))?;
     loop {
         let ended = child.try_wait().context("cannot watch the process in the background")?;
-        let ready = path.join("env").exists();
-        let mut text = String::new();
-        let _ = said.read_to_string(&mut text);
-        output::stderr(&text);
+        let ready = sandbox::is_up(path, child.id());
+        let mut text = Vec::new();
+        let _ = said.read_to_end(&mut text);
+        output::stderr(&String::from_utf8_lossy(&text));
         if let Some(status) = ended {
-            return Err(Failure::said(status.code()));
+            return Err(Failure::said(status));
         }
         if ready {
+            let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
             let stop =
-                format!("`portcullis down --dir {}` stops it all and leaves nothing behind.", path.display());
+                format!("`portcullis down --dir {}` stops it all and leaves nothing behind.", quoted(&path));
             return Ok(output::print(&welcome(&path, &stop))?);
         }
-        thread::sleep(Duration::from_millis(50));
+        tokio::select! {
+            () = sleep(Duration::from_millis(50)) => {}
+            // It ends in order, and the next look says so.
+            _ = signals.next() => terminate(&child),
+        }
     }
 }
 
-/// Waits for a signal, or for a program of the sandbox to end by itself, and ends everything.
-async fn watch(mut sandbox: Sandbox, signals: &mut Signals) -> Result<(), Failure> {
-    let mut looks = interval(Duration::from_millis(500));
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = signals.next() => break,
-            _ = looks.tick() => if let Some(failure) = sandbox.ended() {
-                sandbox.stop();
-                return Err(failure);
-            },
-        }
-    }
-    sandbox.stop();
-    Ok(())
+fn terminate(child: &Child) {
+    let _ = kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM);
 }
 
 fn welcome(directory: &Path, stop: &str) -> String {
-    let directory = directory.display();
+    let shown = quoted(directory);
     format!(
-        "\nEverything runs. Try, in another terminal:\n  source {directory}/env\n  kubectl get services -A\n  ovn-nbctl show\n\
-         Logs are in {directory}/logs.\n{stop}\n"
+        "\nEverything runs. Try, in another terminal:\n  source {shown}/env\n  kubectl get services -A\n  ovn-nbctl show\n\
+         Logs are in {}/logs.\n{stop}\n",
+        directory.display()
     )
 }

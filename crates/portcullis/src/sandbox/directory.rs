@@ -1,77 +1,115 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::exit::{Exit, Failure};
 
-/// The directory that holds everything a sandbox makes. It is ours as long as `lock` is.
+/// The directory that holds everything a sandbox makes. It is this process' as long as the mark is locked.
 #[derive(Debug)]
 pub(crate) struct Directory {
     path: PathBuf,
+    mark: Mark,
     _lock: Flock<File>,
 }
 
-/// Marks the directory as a sandbox's. Its lock is held by the process that runs it, whose number is in it.
-const LOCK: &str = "lock";
+/// The file that marks a directory as a sandbox's. The process that runs the sandbox holds its lock.
+const MARK: &str = ".portcullis-sandbox";
 /// Everything else that a sandbox makes; nothing else is ever removed.
 const CONTENT: &[&str] = &["clouds.yaml", "config.yaml", "env", "kubeconfig", "run"];
 /// Kept when a start fails: they say why.
 const LOGS: &str = "logs";
 
-/// What a sandbox in the background prints. It is opened by who starts the sandbox, before it starts.
-pub(crate) const UP_LOG: &str = "up.log";
-
-/// How long a sandbox may take to stop before it is killed.
+/// How long a sandbox may take to stop before it is killed, and then to be gone.
 const PATIENCE: Duration = Duration::from_secs(30);
+const KILLED: Duration = Duration::from_secs(10);
+
+/// What is written in the mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark {
+    /// The process that runs the sandbox, or did.
+    process: i32,
+    /// Whether the directory was made for the sandbox, and goes with it.
+    made: bool,
+}
+
+impl Mark {
+    fn text(self) -> String {
+        let directory = if self.made { "made" } else { "given" };
+        format!("portcullis sandbox\nprocess {}\ndirectory {directory}\n", self.process)
+    }
+
+    /// A file of another origin is no mark, and then the directory is not ours.
+    fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        (lines.next()? == "portcullis sandbox").then_some(())?;
+        let process = lines.next()?.strip_prefix("process ")?.parse().ok().filter(|process| *process > 1)?;
+        let made = lines.next()?.strip_prefix("directory ")? == "made";
+        Some(Mark { process, made })
+    }
+
+    fn read(path: &Path) -> Option<Self> {
+        Self::parse(&fs::read_to_string(path.join(MARK)).ok()?)
+    }
+}
 
 impl Directory {
     /// `DIR`, or `portcullis` in the user's state directory.
     pub(crate) fn choose(given: Option<PathBuf>) -> PathBuf {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let state =
-            || variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")));
-        given.unwrap_or_else(|| state().unwrap_or_else(|| "/var/lib".into()).join("portcullis"))
+        given.unwrap_or_else(|| Self::default_place(variable("XDG_STATE_HOME"), variable("HOME")))
+    }
+
+    fn default_place(state: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
+        let state = state.or_else(|| home.map(|home| home.join(".local/state")));
+        state.unwrap_or_else(|| "/var/lib".into()).join("portcullis")
     }
 
     /// Takes the directory for this process, and removes what a killed sandbox left in it.
     pub(crate) fn claim(path: &Path) -> Result<Self, Failure> {
-        let shown = path.display();
-        let foreign = fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some())
-            && !path.join(LOCK).is_file();
-        if foreign {
-            return Err(Failure::new(Exit::Usage, format!("{shown} holds files that are not a sandbox's"))
-                .note("Nothing was changed.")
-                .note("Give an empty or new directory with --dir."));
-        }
-        fs::create_dir_all(path.join(LOGS)).map_err(|error| cannot(path, &error))?;
-        // It has to be absolute: the programs started from here do not share our working directory.
-        let path = path.canonicalize().map_err(|error| cannot(path, &error))?;
-        let file =
-            OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path.join(LOCK));
-        let Some(mut lock) = lock(file.map_err(|error| cannot(&path, &error))?) else {
-            let process = owner(&path).map_or_else(String::new, |pid| format!(", as process {pid}"));
-            return Err(Failure::new(Exit::Failed, format!("a sandbox runs in {shown} already{process}"))
-                .note(format!("Use it: source {shown}/env. Stop it: portcullis down --dir {shown}"))
-                .note("For another one beside it, give another directory with --dir."));
+        let cannot = |error: std::io::Error| {
+            Failure::new(Exit::Lacking, format!("cannot write in {}: {error}", path.display()))
+                .note("Nothing was started.")
+                .note("Give a directory that you may write in with --dir.")
         };
-        let write = lock.set_len(0).and_then(|()| lock.write_all(std::process::id().to_string().as_bytes()));
-        write.map_err(|error| cannot(&path, &error))?;
-        let directory = Directory { path, _lock: lock };
-        for name in CONTENT {
-            remove(&directory.path.join(name));
-        }
-        for log in fs::read_dir(directory.logs()).into_iter().flatten().flatten() {
-            if log.file_name() != UP_LOG {
-                remove(&log.path());
+        let made = match fs::read_dir(path) {
+            Ok(mut entries) => match Mark::read(path) {
+                Some(mark) => mark.made,
+                None if entries.next().is_none() => false,
+                None => return Err(foreign(path)),
+            },
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                fs::create_dir_all(path).map_err(cannot)?;
+                true
             }
+            Err(error) => return Err(cannot(error)),
+        };
+        // Absolute: the programs started from here have another working directory.
+        let path = path.canonicalize().map_err(cannot)?;
+        let mut lock = loop {
+            let file =
+                OpenOptions::new().create(true).read(true).write(true).truncate(false).open(path.join(MARK));
+            match lock(&path, file.map_err(cannot)?) {
+                Locked::Ours(lock) => break lock,
+                Locked::Gone => {}
+                Locked::Others => return Err(taken(&path)),
+            }
+        };
+        let mark = Mark { process: std::process::id().cast_signed(), made };
+        lock.set_len(0).and_then(|()| lock.write_all(mark.text().as_bytes())).map_err(cannot)?;
+        let directory = Directory { path, mark, _lock: lock };
+        directory.remove_content();
+        remove(&directory.logs());
+        for part in [directory.logs(), directory.path.join("run")] {
+            fs::create_dir(part).map_err(cannot)?;
         }
-        fs::create_dir_all(directory.path.join("run")).map_err(|error| cannot(&directory.path, &error))?;
         Ok(directory)
     }
 
@@ -86,13 +124,12 @@ impl Directory {
     /// Makes a directory for the files that are of no interest to the user.
     pub(crate) fn run(&self, name: &str) -> Result<PathBuf, Failure> {
         let path = self.path.join("run").join(name);
-        fs::create_dir_all(&path).map_err(|error| cannot(&path, &error))?;
+        fs::create_dir_all(&path).map_err(|error| cannot_write(&path, &error))?;
         Ok(path)
     }
 
     /// Writes one of its files, for its owner's eyes only, all at once.
     pub(crate) fn write(&self, name: &str, text: &str) -> Result<PathBuf, Failure> {
-        use std::os::unix::fs::OpenOptionsExt;
         let (path, draft) = (self.path.join(name), self.path.join("run").join(name));
         OpenOptions::new()
             .create(true)
@@ -102,95 +139,147 @@ impl Directory {
             .open(&draft)
             .and_then(|mut file| file.write_all(text.as_bytes()))
             .and_then(|()| fs::rename(&draft, &path))
-            .map_err(|error| cannot(&path, &error))?;
+            .map_err(|error| cannot_write(&path, &error))?;
         Ok(path)
     }
 
-    /// Removes everything a sandbox made, and the directory itself if nothing else is in it.
+    /// Removes everything a sandbox made, and the directory itself if it was made for it and nothing else is in it.
     pub(crate) fn remove(self) {
-        for name in CONTENT.iter().chain([&LOGS, &LOCK]) {
-            remove(&self.path.join(name));
+        self.remove_content();
+        remove(&self.logs());
+        remove(&self.path.join(MARK));
+        if self.mark.made {
+            let _ = fs::remove_dir(&self.path);
         }
-        let _ = fs::remove_dir(&self.path);
     }
 
-    /// Removes everything but what says why a start failed.
-    pub(crate) fn keep_logs(self) {
+    /// Removes everything but what says why it failed, which `failure` is added to.
+    pub(crate) fn keep_logs(self, failure: &Failure) {
+        self.remove_content();
+        // If it cannot be written it is still printed.
+        let _ = fs::write(
+            self.logs().join("up.log"),
+            [&failure.errors[..], &failure.notes].concat().join("\n") + "\n",
+        );
+    }
+
+    fn remove_content(&self) {
         for name in CONTENT {
             remove(&self.path.join(name));
         }
     }
 }
 
+/// Whether everything runs in the sandbox of that process.
+pub(crate) fn is_up(path: &Path, process: u32) -> bool {
+    path.join("env").exists() && Mark::read(path).is_some_and(|mark| mark.process == process.cast_signed())
+}
+
 /// Ends the sandbox that runs in `path`, if one does, and removes what it made. Says whether one ran.
 pub(crate) fn stop(path: &Path) -> Result<bool, Failure> {
-    let deadline = Instant::now() + PATIENCE;
-    let mut ran = false;
-    // The last file that a sandbox removes.
-    while let Some(file) = open_existing(path)? {
-        if let Some(lock) = lock(file) {
-            // What is left was left by a sandbox that was killed.
-            Directory { path: path.into(), _lock: lock }.remove();
-            return Ok(ran);
+    let cannot = |why: String| {
+        Failure::new(Exit::Failed, format!("cannot stop the sandbox in {}: {why}", path.display()))
+            .note("Nothing was changed.")
+            .note("Stop it as the user who started it.")
+    };
+    let started = Instant::now();
+    let mut signalled = None;
+    // The mark is the last file that a sandbox removes.
+    while let Some(mark) = Mark::read(path) {
+        let file = match File::open(path.join(MARK)) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => break,
+            Err(error) => return Err(cannot(error.to_string())),
+        };
+        if let Locked::Ours(lock) = lock(path, file) {
+            // What is left was left by a sandbox that was killed, or failed.
+            Directory { path: path.into(), mark, _lock: lock }.remove();
+            break;
         }
-        let patient = Instant::now() < deadline;
-        if let Some(process) = owner(path).filter(|_| !ran || !patient) {
-            let signal = if patient { Signal::SIGTERM } else { Signal::SIGKILL };
-            ran = true;
-            kill(process, signal).map_err(|errno| {
-                Failure::new(
-                    Exit::Failed,
-                    format!("cannot stop the sandbox in {}, process {process}: {errno}", path.display()),
-                )
-                .note("It runs on. Stop it as the user who started it.")
-            })?;
+        let wanted = if started.elapsed() < PATIENCE { Signal::SIGTERM } else { Signal::SIGKILL };
+        if signalled != Some(wanted) {
+            signalled = Some(wanted);
+            match kill(Pid::from_raw(mark.process), wanted) {
+                // It has just ended by itself.
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(errno) => return Err(cannot(format!("process {}: {errno}", mark.process))),
+            }
+        }
+        if started.elapsed() > PATIENCE + KILLED {
+            return Err(cannot(format!("process {} does not end", mark.process)));
         }
         sleep(Duration::from_millis(50));
     }
-    Ok(ran)
+    Ok(signalled.is_some())
 }
 
-/// The file whose lock a running sandbox holds, if there is one.
-fn open_existing(path: &Path) -> Result<Option<File>, Failure> {
-    match OpenOptions::new().read(true).write(true).open(path.join(LOCK)) {
-        Ok(file) => Ok(Some(file)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(error) => Err(cannot(path, &error)),
+/// What came of an attempt to take the lock.
+enum Locked {
+    Ours(Flock<File>),
+    /// A running sandbox has it.
+    Others,
+    /// Somebody removed the file between our look and our lock.
+    Gone,
+}
+
+fn lock(path: &Path, file: File) -> Locked {
+    let Ok(lock) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Locked::Others };
+    let identity = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    match (lock.metadata().map(identity), fs::metadata(path.join(MARK)).map(identity)) {
+        (Ok(locked), Ok(there)) if locked == there => Locked::Ours(lock),
+        _ => Locked::Gone,
     }
 }
 
-/// The lock, unless a running sandbox holds it.
-fn lock(file: File) -> Option<Flock<File>> {
-    Flock::lock(file, FlockArg::LockExclusiveNonblock).ok()
+fn foreign(path: &Path) -> Failure {
+    Failure::new(Exit::Usage, format!("{} holds files that are not a sandbox's", path.display()))
+        .note("Nothing was started.")
+        .note("Give an empty or new directory with --dir.")
 }
 
-/// Who holds the lock. It may be gone already, or not have said its number yet.
-fn owner(path: &Path) -> Option<Pid> {
-    fs::read_to_string(path.join(LOCK)).ok()?.trim().parse().ok().map(Pid::from_raw)
+fn taken(path: &Path) -> Failure {
+    let process = Mark::read(path).map_or_else(String::new, |mark| format!(", as process {}", mark.process));
+    let shown = super::quoted(path);
+    Failure::new(Exit::Failed, format!("a sandbox runs in {} already{process}", path.display()))
+        .note(format!("Use it: source {shown}/env. Stop it: portcullis down --dir {shown}"))
+        .note("For another one beside it, give another directory with --dir.")
+}
+
+fn cannot_write(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(Exit::Failed, format!("cannot write {}: {error}", path.display()))
 }
 
 fn remove(path: &Path) {
     let _ = if path.is_dir() { fs::remove_dir_all(path) } else { fs::remove_file(path) };
 }
 
-fn cannot(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::new(Exit::Lacking, format!("cannot write in {}: {error}", path.display()))
-        .note("Nothing was started.")
-        .note("Give a directory that you may write in with --dir.")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn temporary() -> tempfile::TempDir {
-        tempfile::tempdir().unwrap()
+    fn place() -> (tempfile::TempDir, PathBuf) {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("sandbox");
+        (parent, path)
+    }
+
+    #[test]
+    fn it_is_in_the_state_directory_unless_said_otherwise() {
+        let some = |path: &str| Some(PathBuf::from(path));
+        let table = [
+            (some("/state"), some("/home/me"), "/state/portcullis"),
+            (None, some("/home/me"), "/home/me/.local/state/portcullis"),
+            (None, None, "/var/lib/portcullis"),
+        ];
+        for (state, home, expected) in table {
+            assert_eq!(Directory::default_place(state, home), Path::new(expected));
+        }
+        assert_eq!(Directory::choose(some("here")), Path::new("here"));
     }
 
     #[test]
     fn one_at_a_time() {
-        let parent = temporary();
-        let path = parent.path().join("sandbox");
+        let (_parent, path) = place();
         let held = Directory::claim(&path).unwrap();
         let refused = Directory::claim(&path).unwrap_err();
         assert!(
@@ -204,11 +293,17 @@ mod tests {
 
     #[test]
     fn files_of_others_are_neither_used_nor_removed() {
-        let parent = temporary();
-        fs::write(parent.path().join("thesis.txt"), "years").unwrap();
+        let (parent, path) = place();
+        let names = ["thesis.txt", "env", "config.yaml", MARK];
+        for name in names {
+            fs::write(parent.path().join(name), "years").unwrap();
+        }
         assert_eq!(Directory::claim(parent.path()).unwrap_err().exit, Exit::Usage);
+        assert!(!stop(parent.path()).unwrap());
+        for name in names {
+            assert_eq!(fs::read_to_string(parent.path().join(name)).unwrap(), "years", "{name}");
+        }
 
-        let path = parent.path().join("sandbox");
         let held = Directory::claim(&path).unwrap();
         fs::write(path.join("mine"), "").unwrap();
         held.remove();
@@ -216,9 +311,18 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_was_given_stays() {
+        let (_parent, path) = place();
+        fs::create_dir(&path).unwrap();
+        let killed = Directory::claim(&path).unwrap();
+        drop(killed);
+        assert!(!stop(&path).unwrap(), "nothing runs in it");
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 0);
+    }
+
+    #[test]
     fn what_a_killed_sandbox_left_is_removed() {
-        let parent = temporary();
-        let path = parent.path().join("sandbox");
+        let (_parent, path) = place();
         let killed = Directory::claim(&path).unwrap();
         killed.run("ovn").unwrap();
         killed.write("env", "old").unwrap();
@@ -231,13 +335,21 @@ mod tests {
     }
 
     #[test]
-    fn logs_of_a_failed_start_are_kept() {
-        let parent = temporary();
-        let path = parent.path().join("sandbox");
+    fn logs_of_a_failure_are_kept_with_what_it_was() {
+        let (_parent, path) = place();
         let failed = Directory::claim(&path).unwrap();
         fs::write(failed.logs().join("etcd.log"), "why").unwrap();
-        failed.run("ovn").unwrap();
-        failed.keep_logs();
+        failed.keep_logs(&Failure::new(Exit::Failed, "etcd has ended"));
         assert!(path.join("logs/etcd.log").exists() && !path.join("run").exists());
+        assert_eq!(fs::read_to_string(path.join("logs/up.log")).unwrap(), "etcd has ended\n");
+    }
+
+    #[test]
+    fn only_a_mark_is_a_mark() {
+        let mark = Mark { process: 4711, made: true };
+        assert_eq!(Mark::parse(&mark.text()), Some(mark));
+        for text in ["", "4711", "portcullis sandbox\n", "portcullis sandbox\nprocess -1\ndirectory made\n"] {
+            assert_eq!(Mark::parse(text), None, "{text:?}");
+        }
     }
 }

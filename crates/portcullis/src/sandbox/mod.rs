@@ -4,7 +4,7 @@ mod directory;
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use portcullis_parts::kubernetes::{self, Kubernetes};
 use portcullis_parts::ovn::{self, Ovn};
 use portcullis_parts::{AwsSimulator, Launch, Namespace, Port, Process};
 
-pub(crate) use directory::{Directory, UP_LOG, stop};
+pub(crate) use directory::{Directory, is_up, stop};
 
 use crate::config::Loaded;
 use crate::exit::{Exit, Failure};
@@ -26,6 +26,7 @@ use crate::progress::Progress;
 /// The ports to take if they are free. Another sandbox beside this one gets others.
 const KUBERNETES_PORT: u16 = 16443;
 const AWS_PORT: u16 = 5000;
+const TELEMETRY_PORT: u16 = 9695;
 
 /// A running sandbox. Dropped, it ends without a word; [`Sandbox::stop`] also gives its directory.
 #[derive(Debug)]
@@ -38,7 +39,7 @@ pub(crate) struct Sandbox {
 }
 
 /// Looks for everything that could keep the sandbox from starting, before anything starts.
-pub(crate) fn check() -> Result<(), Failure> {
+pub(crate) fn check(loaded: &Loaded) -> Result<(), Failure> {
     let missing: Vec<_> =
         PARTS.iter().filter(|part| part.for_sandbox && !part.missing().is_empty()).collect();
     if !missing.is_empty() {
@@ -48,7 +49,22 @@ pub(crate) fn check() -> Result<(), Failure> {
             .note("Nothing was started.")
             .note("Install what is missing and start: portcullis up --install   (in a checkout: make up)"));
     }
-    check_schema(&ovn::schema_file("ovn-nb"))
+    check_schema(&ovn::schema_file("ovn-nb"))?;
+    if let Some(listen) = chosen_address(loaded) {
+        TcpListener::bind(listen).map_err(|error| {
+            let what = format!("cannot listen on {listen} (telemetry.listen): {error}");
+            Failure::new(Exit::Lacking, what)
+                .note("Nothing was started.")
+                .note("Choose another address, or none.")
+        })?;
+    }
+    Ok(())
+}
+
+/// The address for telemetry that the user has chosen. Port 0 leaves the choice to us.
+fn chosen_address(loaded: &Loaded) -> Option<SocketAddr> {
+    let listen = loaded.config.telemetry.listen.0;
+    loaded.origin(&["telemetry", "listen"]).filter(|_| listen.port() != 0).map(|_| listen)
 }
 
 fn check_schema(path: &Path) -> Result<(), Failure> {
@@ -109,7 +125,7 @@ impl Sandbox {
     }
 
     /// Ends everything.
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(mut self) {
         self.portcullis.stop(Duration::from_secs(10));
     }
 
@@ -126,24 +142,29 @@ impl Sandbox {
             ("AWS_ENDPOINT_URL", quote(&self.aws.url())),
             ("AWS_ACCESS_KEY_ID", "sandbox".into()),
             ("AWS_SECRET_ACCESS_KEY", "sandbox".into()),
+            ("AWS_REGION", "us-east-1".into()),
             ("AWS_DEFAULT_REGION", "us-east-1".into()),
             // Behind what is there, so that nobody's own programs are hidden.
             ("PATH", format!("\"$PATH\":{}", programs.join(":"))),
         ];
         let lines = variables.map(|(name, value)| format!("export {name}={value}\n"));
-        Ok(format!("# For a shell that is to use this sandbox: source it.\n{}", lines.concat()))
+        Ok(format!(
+            "# For a shell that is to use this sandbox: source it.\nunset AWS_SESSION_TOKEN AWS_PROFILE\n{}",
+            lines.concat()
+        ))
     }
 }
 
 fn start_ovn(directory: &Directory, progress: &Progress) -> Result<Ovn, Failure> {
     let step = progress.step("OVN");
-    let with_chassis = nix::unistd::geteuid().is_root();
-    let ovn = Ovn::start(&directory.run("ovn")?, &directory.logs(), with_chassis).map_err(failure)?;
-    step.done(if with_chassis {
-        "northbound ready, userspace datapath"
-    } else {
-        "northbound ready, no datapath (that takes root)"
-    });
+    let namespace = match Namespace::new("ovn") {
+        Ok(namespace) => Some(namespace),
+        Err(portcullis_parts::Error::NotPermitted { .. }) => None,
+        Err(error) => return Err(failure(error)),
+    };
+    let datapath = if namespace.is_some() { "userspace datapath" } else { "no datapath (that takes root)" };
+    let ovn = Ovn::start(&directory.run("ovn")?, &directory.logs(), namespace).map_err(failure)?;
+    step.done(&format!("northbound ready, {datapath}"));
     Ok(ovn)
 }
 
@@ -172,15 +193,15 @@ fn start_aws(directory: &Directory, progress: &Progress) -> Result<AwsSimulator,
 /// Runs `portcullis serve`, the same as in production, with a configuration of its own.
 fn start_portcullis(directory: &Directory, loaded: Loaded, progress: &Progress) -> Result<Process, Failure> {
     let step = progress.step("Portcullis");
-    let chosen = loaded.origin(&["telemetry", "listen"]).is_some();
+    let chosen = chosen_address(&loaded);
     let mut config = loaded.config;
-    let _port = if chosen {
-        None
-    } else {
-        let port = Port::preferably(config.telemetry.listen.0.port()).map_err(failure)?;
-        config.telemetry.listen.0.set_port(port.number());
-        Some(port)
+    let port = match chosen {
+        Some(_) => None,
+        None => Some(Port::preferably(TELEMETRY_PORT).map_err(failure)?),
     };
+    if let Some(port) = &port {
+        config.telemetry.listen.0.set_port(port.number());
+    }
     let listen = config.telemetry.listen.0;
     let file = directory.write("config.yaml", &output::yaml(&config)?)?;
     let own = std::env::current_exe().context("cannot find the program's own path")?;
@@ -210,7 +231,7 @@ fn is_ready(address: SocketAddr) -> bool {
 /// A failure of a part as a failure of the program.
 pub(crate) fn failure(error: portcullis_parts::Error) -> Failure {
     use portcullis_parts::Error;
-    let exit = match error {
+    let exit = match &error {
         Error::Missing { .. } | Error::NotPermitted { .. } | Error::Unsuitable(_) => Exit::Lacking,
         Error::Process { .. } | Error::Command { .. } | Error::Io { .. } | Error::Interrupted => Exit::Failed,
     };
@@ -221,12 +242,16 @@ fn join<T>(handle: thread::ScopedJoinHandle<'_, T>) -> T {
     handle.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
-fn quoted(path: &Path) -> String {
+pub(crate) fn quoted(path: &Path) -> String {
     quote(&path.to_string_lossy())
 }
 
-/// As one word of a shell.
+/// As one word of a shell; left alone if it is one already.
 fn quote(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-:=@%+,".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
@@ -253,5 +278,7 @@ mod tests {
     #[test]
     fn a_word_of_a_shell_stays_one() {
         assert_eq!(quote("it's here"), r"'it'\''s here'");
+        assert_eq!(quote("/tmp/box-1"), "/tmp/box-1");
+        assert_eq!(quote("$HOME"), "'$HOME'");
     }
 }

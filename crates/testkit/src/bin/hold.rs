@@ -2,7 +2,7 @@
 //!
 //! Prints the path of a file among theirs when all of them run.
 
-use portcullis_testkit::{HaProxy, Host, Raft};
+use portcullis_testkit::{HaProxy, Host, Raft, aws, kubernetes, ovn, plug};
 
 const CONFIGURATION: &str = "
 defaults
@@ -18,6 +18,11 @@ listen nobody
 fn main() {
     let haproxy = HaProxy::start(&Host::new("held"), CONFIGURATION);
     let _raft = Raft::start();
+    let _aws = aws();
+    kubernetes();
+    let ovn = ovn();
+    ovn.nbctl(&["ls-add", "net", "--", "lsp-add", "net", "vm"]).unwrap_or_else(|error| panic!("{error}"));
+    let _machine = plug(&ovn, "vm", "02:00:00:00:00:01", &["10.0.0.1/24"]);
     println!("{}", haproxy.configuration().display());
     match std::env::args().nth(1).as_deref() {
         Some("panic") => panic!("as asked"),

@@ -1,4 +1,4 @@
-use portcullis_testkit::{Failure, Host, Target, can_connect, connect, link};
+use portcullis_testkit::{Failure, Host, Target, can_connect, connect, eventually, link};
 
 /// Two clients in different networks, joined to a server by a router.
 struct Lab {
@@ -52,10 +52,12 @@ table inet lab {
 fn one_may_connect_and_the_other_may_not() {
     let lab = lab();
     let _serving = lab.server.serve(8080);
-    assert!(can_connect(&lab.far, "203.0.113.10", Target::Tcp(8080)), "before there is a filter");
+    eventually("before there is a filter far connects", || {
+        can_connect(&lab.far, "203.0.113.10", Target::Tcp(8080))
+    });
     lab.router.nft(FILTER);
     for target in [Target::Tcp(8080), Target::Udp(8080), Target::Icmp] {
-        assert!(can_connect(&lab.near, "203.0.113.10", target), "{target:?} from near");
+        eventually("near connects", || can_connect(&lab.near, "203.0.113.10", target));
         assert_eq!(connect(&lab.far, "203.0.113.10", target), Err(Failure::TimedOut), "{target:?} from far");
     }
 }

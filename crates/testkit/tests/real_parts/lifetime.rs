@@ -10,14 +10,10 @@ use portcullis_testkit::{eventually, processes_of};
 
 /// Starts `src/bin/hold.rs`, which starts parts, and gives it with the directory of its parts.
 fn hold(how: &str) -> (Child, PathBuf) {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_hold"))
-        .arg(how)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_hold")).arg(how).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(!line.is_empty(), "it did not get as far as to hold anything: what it said is above");
     let file = Path::new(line.trim_end());
     (child, file.ancestors().nth(2).unwrap().to_owned())
 }
@@ -33,14 +29,25 @@ fn started(how: &str) -> (Child, PathBuf) {
     (child, directory)
 }
 
+/// What `hold` starts, at least.
+const NAMES: [&str; 8] = [
+    "etcd",
+    "haproxy",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "moto_server",
+    "ovn-northd",
+    "ovs-vswitchd",
+    "ovsdb-server",
+];
+
 #[test]
 fn after_a_kill() {
     let (mut child, directory) = started("forever");
-    assert!(
-        processes_of(&directory).len() >= 5,
-        "three members, a master, its worker: {:?}",
-        processes_of(&directory)
-    );
+    let running = processes_of(&directory);
+    for name in NAMES {
+        assert!(running.iter().any(|(_, line)| line.contains(name)), "no {name} in {running:?}");
+    }
     child.kill().unwrap();
     child.wait().unwrap();
     nothing_is_left(&directory);

@@ -1,0 +1,5 @@
+//! A client of OVSDB.
+
+mod frames;
+mod value;
+pub use value::{Atom, Datum};

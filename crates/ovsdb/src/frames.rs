@@ -88,7 +88,7 @@ mod tests {
         for chunk in chunks {
             frames.buffer().extend_from_slice(chunk);
             while let Some(frame) = frames.next()? {
-                found.push(String::from_utf8(frame.to_vec()).unwrap());
+                found.push(String::from_utf8_lossy(frame).into_owned());
             }
         }
         Ok(found)

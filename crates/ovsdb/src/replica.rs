@@ -1,0 +1,333 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use uuid::Uuid;
+
+use crate::schema::Schema;
+use crate::{Atom, Datum};
+
+/// Which part of a database is replicated: a table, its columns, and by what its rows are looked up.
+#[derive(Debug, Clone)]
+pub struct TableSpec {
+    pub name: &'static str,
+    pub columns: &'static [&'static str],
+    pub indexes: &'static [Index],
+}
+
+/// A way to look rows up.
+#[derive(Debug, Clone, Copy)]
+pub struct Index {
+    pub name: &'static str,
+    /// The keys under which a row is found; most have one.
+    pub keys: fn(&Row) -> Vec<String>,
+}
+
+/// A row of the replica.
+#[derive(Debug, Clone)]
+pub struct Row {
+    uuid: Uuid,
+    columns: &'static [&'static str],
+    values: Box<[Datum]>,
+}
+
+impl Row {
+    pub fn uuid(&self) -> Uuid {
+        self.uuid
+    }
+
+    /// What a column holds. A column that is not replicated is empty.
+    pub fn get(&self, column: &str) -> &Datum {
+        const EMPTY: &Datum = &Datum::EMPTY;
+        let place = self.columns.iter().position(|name| *name == column);
+        place.map_or(EMPTY, |place| &self.values[place])
+    }
+}
+
+/// One row that changed, as it was and as it is.
+#[derive(Debug, Clone)]
+pub struct Change {
+    pub table: &'static str,
+    pub uuid: Uuid,
+    pub old: Option<Arc<Row>>,
+    pub new: Option<Arc<Row>>,
+}
+
+/// The rows of a table.
+#[derive(Debug)]
+struct Table {
+    spec: TableSpec,
+    /// Per column: what it holds if it is not mentioned, and whether it holds several values.
+    columns: Vec<(Datum, bool)>,
+    rows: HashMap<Uuid, Arc<Row>>,
+    indexes: Vec<HashMap<String, Vec<Uuid>>>,
+}
+
+/// A copy of the declared tables, as the server last told.
+#[derive(Debug, Default)]
+pub struct Replica {
+    tables: HashMap<&'static str, Table>,
+}
+
+/// The server told something that does not fit what it told before, or its schema.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum Inconsistent {
+    #[error("the database has no table {0}")]
+    NoTable(String),
+    #[error("table {0} of the database has no column {1}")]
+    NoColumn(String, String),
+    #[error("a change of row {1} of table {0}, which was never told of")]
+    NoRow(String, Uuid),
+    #[error("unreadable update: {0}")]
+    Unreadable(String),
+}
+
+type Updates = HashMap<String, HashMap<Uuid, RowUpdate>>;
+type Columns = HashMap<String, Datum>;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RowUpdate {
+    Initial(Columns),
+    Insert(Columns),
+    Modify(Columns),
+    Delete(Option<serde::de::IgnoredAny>),
+}
+
+impl Replica {
+    /// An empty one, for these tables of a database with this schema.
+    pub(crate) fn new(specs: &[TableSpec], schema: &Schema) -> Result<Self, Inconsistent> {
+        let mut tables = HashMap::new();
+        for spec in specs {
+            let table =
+                schema.tables.get(spec.name).ok_or_else(|| Inconsistent::NoTable(spec.name.into()))?;
+            let column = |name: &&str| {
+                let missing = || Inconsistent::NoColumn(spec.name.into(), (*name).to_owned());
+                let column = table.columns.get(*name).ok_or_else(missing)?;
+                Ok((column.default_value(), column.is_composite()))
+            };
+            let columns = spec.columns.iter().map(column).collect::<Result<_, _>>()?;
+            let indexes = spec.indexes.iter().map(|_| HashMap::new()).collect();
+            tables.insert(spec.name, Table { spec: spec.clone(), columns, rows: HashMap::new(), indexes });
+        }
+        Ok(Replica { tables })
+    }
+
+    /// The row of that number.
+    pub fn row(&self, table: &str, uuid: Uuid) -> Option<&Arc<Row>> {
+        self.tables.get(table)?.rows.get(&uuid)
+    }
+
+    /// All rows of a table, in no order.
+    pub fn rows(&self, table: &str) -> impl Iterator<Item = &Arc<Row>> {
+        self.tables.get(table).into_iter().flat_map(|table| table.rows.values())
+    }
+
+    /// How many rows a table has.
+    pub fn count(&self, table: &str) -> usize {
+        self.tables.get(table).map_or(0, |table| table.rows.len())
+    }
+
+    /// The rows that a declared index has under a key.
+    pub fn find<'a>(
+        &'a self,
+        table: &str,
+        index: &str,
+        key: &str,
+    ) -> impl Iterator<Item = &'a Arc<Row>> + use<'a> {
+        let table = self.tables.get(table);
+        let place = table.and_then(|table| table.spec.indexes.iter().position(|known| known.name == index));
+        debug_assert!(place.is_some(), "no index {index} was declared");
+        let found = table.zip(place).and_then(|(table, place)| Some((table, table.indexes[place].get(key)?)));
+        found.into_iter().flat_map(|(table, uuids)| uuids.iter().filter_map(|uuid| table.rows.get(uuid)))
+    }
+
+    /// Takes in what the server told, and says what is different now. Where `whole`, everything it did not mention
+    /// is gone.
+    pub(crate) fn apply(&mut self, updates: &str, whole: bool) -> Result<Vec<Change>, Inconsistent> {
+        let updates: Updates =
+            serde_json::from_str(updates).map_err(|error| Inconsistent::Unreadable(error.to_string()))?;
+        let mut changes = Vec::new();
+        if whole {
+            for table in self.tables.values_mut() {
+                let mentioned = updates.get(table.spec.name);
+                let gone: Vec<Uuid> = table
+                    .rows
+                    .keys()
+                    .copied()
+                    .filter(|uuid| mentioned.is_none_or(|rows| !rows.contains_key(uuid)))
+                    .collect();
+                changes.extend(gone.into_iter().filter_map(|uuid| table.set(uuid, None)));
+            }
+        }
+        for (name, rows) in updates {
+            let table = self.tables.get_mut(&*name).ok_or(Inconsistent::NoTable(name))?;
+            for (uuid, update) in rows {
+                changes.extend(table.update(uuid, update)?);
+            }
+        }
+        Ok(changes)
+    }
+}
+
+impl Table {
+    fn update(&mut self, uuid: Uuid, update: RowUpdate) -> Result<Option<Change>, Inconsistent> {
+        let new = match update {
+            RowUpdate::Delete(_) => None,
+            RowUpdate::Initial(mut columns) | RowUpdate::Insert(mut columns) => {
+                let values = self.spec.columns.iter().zip(&self.columns);
+                let values = values
+                    .map(|(name, (default, _))| columns.remove(*name).unwrap_or_else(|| default.clone()));
+                Some(values.collect())
+            }
+            RowUpdate::Modify(mut columns) => {
+                let missing = || Inconsistent::NoRow(self.spec.name.into(), uuid);
+                let old = self.rows.get(&uuid).ok_or_else(missing)?;
+                let values = self.spec.columns.iter().zip(&self.columns).zip(&old.values);
+                let values = values.map(|((name, (_, composite)), old)| match columns.remove(*name) {
+                    None => old.clone(),
+                    Some(difference) if *composite => changed(old, difference),
+                    Some(new) => new,
+                });
+                Some(values.collect())
+            }
+        };
+        Ok(self.set(uuid, new.map(|values| Row { uuid, columns: self.spec.columns, values })))
+    }
+
+    fn set(&mut self, uuid: Uuid, new: Option<Row>) -> Option<Change> {
+        let new = new.map(Arc::new);
+        let old = match &new {
+            Some(row) => self.rows.insert(uuid, Arc::clone(row)),
+            None => self.rows.remove(&uuid),
+        };
+        for (index, spec) in self.indexes.iter_mut().zip(self.spec.indexes) {
+            let keys = |row: &Option<Arc<Row>>| row.as_deref().map_or_else(Vec::new, spec.keys);
+            let (before, after) = (keys(&old), keys(&new));
+            for key in before.iter().filter(|key| !after.contains(key)) {
+                if let Some(uuids) = index.get_mut(key) {
+                    uuids.retain(|known| *known != uuid);
+                    if uuids.is_empty() {
+                        index.remove(key);
+                    }
+                }
+            }
+            for key in after.into_iter().filter(|key| !before.contains(key)) {
+                index.entry(key).or_default().push(uuid);
+            }
+        }
+        (old.is_some() || new.is_some()).then_some(Change { table: self.spec.name, uuid, old, new })
+    }
+}
+
+/// A set or map after a change that is told as what only one of old and new has, with new values of kept keys.
+fn changed(old: &Datum, difference: Datum) -> Datum {
+    match difference {
+        Datum::Set(difference) => {
+            let old = old.members();
+            let kept = old.iter().filter(|member| !difference.contains(member)).cloned();
+            let added = difference.iter().filter(|member| !old.contains(member)).cloned();
+            Datum::Set(kept.chain(added).collect())
+        }
+        Datum::Map(difference) => {
+            let mut entries: Vec<(Atom, Atom)> = old.entries().to_vec();
+            for (key, value) in difference {
+                match entries.iter().position(|(known, _)| *known == key) {
+                    // The same key and value again: it is gone. Another value: it is the new one.
+                    Some(place) if entries[place].1 == value => drop(entries.remove(place)),
+                    Some(place) => entries[place].1 = value,
+                    None => entries.push((key, value)),
+                }
+            }
+            Datum::Map(entries)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    const SPEC: TableSpec = TableSpec {
+        name: "T",
+        columns: &["name", "ports", "ids"],
+        indexes: &[Index { name: "name", keys: |row| row.get("name").texts().map(str::to_owned).collect() }],
+    };
+
+    fn replica() -> Replica {
+        let schema = json!({"name": "D", "version": "1", "tables": {"T": {"columns": {
+            "name": {"type": "string"},
+            "ports": {"type": {"key": "integer", "min": 0, "max": "unlimited"}},
+            "ids": {"type": {"key": "string", "value": "string", "min": 0, "max": "unlimited"}},
+        }}}});
+        Replica::new(&[SPEC], &serde_json::from_value(schema).unwrap()).unwrap()
+    }
+
+    fn one() -> Uuid {
+        Uuid::from_u128(1)
+    }
+
+    fn tell(replica: &mut Replica, update: serde_json::Value) -> Vec<Change> {
+        replica.apply(&json!({"T": {one().to_string(): update}}).to_string(), false).unwrap()
+    }
+
+    fn found(replica: &Replica, name: &str) -> usize {
+        replica.find("T", "name", name).count()
+    }
+
+    #[test]
+    fn rows_come_change_and_go() {
+        let mut replica = replica();
+        tell(
+            &mut replica,
+            json!({"insert": {"name": "a", "ports": ["set", [1, 2]], "ids": ["map", [["k", "v"], ["l", "w"]]]}}),
+        );
+        assert_eq!((found(&replica, "a"), replica.count("T")), (1, 1));
+
+        let changes = tell(
+            &mut replica,
+            json!({"modify": {"name": "b", "ports": ["set", [2, 3]], "ids": ["map", [["k", "v"], ["l", "x"], ["m", "y"]]]}}),
+        );
+        let row = replica.row("T", one()).unwrap();
+        assert_eq!(row.get("ports"), &[1, 3].into_iter().collect::<Datum>());
+        assert_eq!(row.get("ids"), &[("l", "x"), ("m", "y")].into_iter().collect::<Datum>());
+        assert_eq!((found(&replica, "a"), found(&replica, "b")), (0, 1));
+        assert_eq!(changes[0].old.as_ref().unwrap().get("name").text(), Some("a"));
+
+        tell(&mut replica, json!({"delete": null}));
+        assert_eq!((found(&replica, "b"), replica.count("T")), (0, 0));
+    }
+
+    #[test]
+    fn what_is_not_mentioned_has_its_default() {
+        let mut replica = replica();
+        tell(&mut replica, json!({"insert": {}}));
+        let row = replica.row("T", one()).unwrap();
+        assert_eq!(row.get("name").text(), Some(""));
+        assert_eq!(row.get("ports"), &Datum::EMPTY);
+        assert_eq!(row.get("nothing"), &Datum::EMPTY);
+    }
+
+    #[test]
+    fn a_whole_copy_removes_what_it_does_not_mention() {
+        let mut replica = replica();
+        tell(&mut replica, json!({"insert": {"name": "old"}}));
+        let other = Uuid::from_u128(2);
+        let changes = replica
+            .apply(&json!({"T": {other.to_string(): {"initial": {"name": "new"}}}}).to_string(), true)
+            .unwrap();
+        assert_eq!(changes.len(), 2);
+        assert_eq!((found(&replica, "old"), found(&replica, "new")), (0, 1));
+        assert_eq!(replica.apply("{}", true).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused() {
+        let mut replica = replica();
+        let modify = json!({"T": {one().to_string(): {"modify": {}}}}).to_string();
+        assert_eq!(replica.apply(&modify, false).unwrap_err(), Inconsistent::NoRow("T".into(), one()));
+        assert_eq!(replica.apply(r#"{"U":{}}"#, false).unwrap_err(), Inconsistent::NoTable("U".into()));
+        assert!(matches!(replica.apply("[]", false), Err(Inconsistent::Unreadable(_))));
+    }
+}

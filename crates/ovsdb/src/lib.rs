@@ -1,5 +1,11 @@
-//! A client of OVSDB.
+//! A client of OVSDB, the protocol and the databases of Open vSwitch and OVN (RFC 7047, and what ovsdb-server(7)
+//! adds to it).
+//!
+//! [`Client`] follows one database: it holds a [`Replica`] of the tables declared in [`Settings`], which is always
+//! up to date with the answers it gives, and sends [`Transaction`]s, many at a time. It reconnects by itself, goes on
+//! where it stopped, and follows the leader of a cluster.
 
+mod client;
 mod connection;
 mod frames;
 mod remote;
@@ -7,6 +13,8 @@ mod replica;
 mod schema;
 mod transaction;
 mod value;
+
+pub use client::{Client, Error, Settings};
 pub use remote::{Remote, UnknownRemote};
 pub use replica::{Change, Inconsistent, Index, Replica, Row, TableSpec};
 pub use schema::{Column, Schema, Table};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use crate::config::{Problem, Unusable, Why};
+use crate::config::{Finding, Unusable, Why};
 
 /// The exit codes. Scripts rely on them: a code never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl From<Exit> for ExitCode {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) warnings: Vec<Finding>,
     /// What is wrong, and with which object: a sentence each.
     pub(crate) errors: Vec<String>,
     /// The state things are in now, and what to do.

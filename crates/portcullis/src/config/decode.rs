@@ -13,15 +13,15 @@ use serde::de::{
     SeqAccess, Unexpected, VariantAccess, Visitor,
 };
 
+use super::finding::{Finding, did_you_mean};
 use super::node::{Entry, Location, Node, Value, quoted};
 use super::path::Path;
-use super::problem::{Problem, did_you_mean};
 
 /// What came out of a decode: a value only when there are no errors; warnings in any case.
 #[derive(Debug)]
 pub(crate) struct Decoded<T> {
-    pub(crate) result: Result<T, Vec<Problem>>,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) result: Result<T, Vec<Finding>>,
+    pub(crate) warnings: Vec<Finding>,
 }
 
 /// More than anyone reads at once. Each error costs a pass over the document.
@@ -33,17 +33,17 @@ const MOST_ERRORS: usize = 50;
 /// out, as if it had not been written, until nothing more is wrong.
 pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
     let mut pass = Pass { skip: BTreeSet::new(), warnings: RefCell::default() };
-    let mut errors: Vec<Problem> = Vec::new();
+    let mut errors: Vec<Finding> = Vec::new();
     let value = loop {
         let error = match T::deserialize(Decoder { node, path: &Path::Top, pass: &pass }) {
             Ok(value) => break Some(value),
             Err(error) => error,
         };
-        let problem = error.into_problem(node);
-        let path = problem.path.clone();
+        let finding = error.into_finding(node);
+        let path = finding.path.clone();
         // Leaving a value out can make its surroundings incomplete; that is not the user's mistake.
         if !pass.skip.iter().any(|skipped| is_below(skipped, &path)) {
-            errors.push(problem);
+            errors.push(finding);
         }
         if path.is_empty() || !pass.skip.insert(path) || errors.len() == MOST_ERRORS {
             break None;
@@ -102,14 +102,14 @@ pub(crate) fn from_text<'de, D: Deserializer<'de>, T>(
 struct Pass {
     /// Paths to leave out, because an earlier pass failed on them.
     skip: BTreeSet<String>,
-    warnings: RefCell<Vec<Problem>>,
+    warnings: RefCell<Vec<Finding>>,
 }
 
 impl Pass {
-    fn warn(&self, problem: Problem) {
+    fn warn(&self, finding: Finding) {
         let mut warnings = self.warnings.borrow_mut();
-        if !warnings.contains(&problem) {
-            warnings.push(problem);
+        if !warnings.contains(&finding) {
+            warnings.push(finding);
         }
     }
 }
@@ -142,9 +142,9 @@ impl Error {
         self
     }
 
-    fn into_problem(self, top: &Node) -> Problem {
+    fn into_finding(self, top: &Node) -> Finding {
         let (at, path) = self.place.unwrap_or_else(|| (top.at.clone(), String::new()));
-        Problem { hint: self.hint, ..Problem::new(at, path, self.message) }
+        Finding { hint: self.hint, ..Finding::new(at, path, self.message) }
     }
 }
 
@@ -190,13 +190,21 @@ fn describe(found: Unexpected<'_>) -> String {
     }
 }
 
-/// "`a`, `b` or `c`"
 fn one_of(names: &[&str]) -> String {
+    listed(names, "or")
+}
+
+fn all_of(names: &[&str]) -> String {
+    listed(names, "and")
+}
+
+/// "`a`, `b` or `c`", with another word for "or" if need be.
+fn listed(names: &[&str], word: &str) -> String {
     let names: Vec<_> = names.iter().map(|n| format!("`{n}`")).collect();
     match names.split_last() {
         None => "nothing".to_owned(),
         Some((only, [])) => only.clone(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        Some((last, others)) => format!("{} {word} {last}", others.join(", ")),
     }
 }
 
@@ -377,13 +385,13 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let Value::Map(entries) = &self.node.value else {
-            return Err(self.expected(format!("a map with the keys {}", and(fields))));
+            return Err(self.expected(format!("a map with the keys {}", all_of(fields))));
         };
         for entry in entries.iter().filter(|e| !fields.contains(&e.key.as_str())) {
             let path = Path::Key(self.path, &entry.key).to_string();
-            let mut warning = Problem::new(entry.key_at.clone(), path, "unknown key, ignored");
+            let mut warning = Finding::new(entry.key_at.clone(), path, "unknown key, ignored");
             warning.hint =
-                did_you_mean(&entry.key, fields).or_else(|| Some(format!("Known here: {}", and(fields))));
+                did_you_mean(&entry.key, fields).or_else(|| Some(format!("Known here: {}", all_of(fields))));
             self.pass.warn(warning);
         }
         let known: Vec<_> = entries.iter().filter(|e| fields.contains(&e.key.as_str())).collect();
@@ -419,16 +427,6 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
     }
 
     serde::forward_to_deserialize_any! { bytes byte_buf unit unit_struct i128 u128 }
-}
-
-/// "`a`, `b` and `c`"
-fn and(names: &[&str]) -> String {
-    let names: Vec<_> = names.iter().map(|n| format!("`{n}`")).collect();
-    match names.split_last() {
-        None => String::new(),
-        Some((only, [])) => only.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-    }
 }
 
 impl<'de> Decoder<'de, '_> {

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::decode::{Decoded, decode};
+use super::finding::Finding;
 use super::merge::merge;
 use super::node::{Location, Node, Value};
-use super::problem::Problem;
 use super::set::Setting;
 use super::{Config, yaml};
 
@@ -21,10 +21,18 @@ const DEFAULT_FILE: &str = "/etc/portcullis/config.yaml";
 /// What the command line says about where the configuration comes from.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    file: Option<PathBuf>,
-    /// A file named by the user must exist; the default one need not.
-    named: bool,
+    main: Main,
     settings: Vec<Setting>,
+}
+
+/// The file whose name also says where the drop-ins are.
+#[derive(Debug)]
+enum Main {
+    /// By the user: it must exist.
+    Named(PathBuf),
+    /// By nobody: it need not exist.
+    Default(PathBuf),
+    None,
 }
 
 /// A configuration, and how it came to be.
@@ -33,7 +41,7 @@ pub(crate) struct Loaded {
     pub(crate) config: Config,
     /// The files read, in the order they were merged.
     pub(crate) files: Vec<PathBuf>,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) warnings: Vec<Finding>,
     merged: Node,
 }
 
@@ -48,8 +56,8 @@ impl Default for Loaded {
 /// Why there is no configuration, with the warnings that may explain it.
 #[derive(Debug)]
 pub(crate) struct Unusable {
-    pub(crate) errors: Vec<Problem>,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) errors: Vec<Finding>,
+    pub(crate) warnings: Vec<Finding>,
     pub(crate) why: Why,
 }
 
@@ -67,34 +75,37 @@ pub(crate) enum Why {
 impl Loaded {
     /// Where the value of `keys` was written, or `None` if it is the default.
     pub(crate) fn origin(&self, keys: &[&str]) -> Option<&Location> {
-        self.merged.find(keys)
+        self.merged.written_at(keys)
     }
 }
 
 impl Sources {
     pub(crate) fn new(file: Option<PathBuf>, settings: Vec<Setting>) -> Self {
-        let named = file.is_some();
-        Self { file: file.or_else(|| Some(DEFAULT_FILE.into())), named, settings }
+        let main = file.map_or_else(|| Main::Default(DEFAULT_FILE.into()), Main::Named);
+        Self { main, settings }
     }
 
     /// Without the file that is read when none is named: it describes this machine's production.
     pub(crate) fn without_default(self) -> Self {
-        Self { file: self.file.filter(|_| self.named), ..self }
+        match self.main {
+            Main::Default(_) => Self { main: Main::None, ..self },
+            Main::Named(_) | Main::None => self,
+        }
     }
 
     pub(crate) fn load(self) -> Result<Loaded, Unusable> {
         let mut warnings = Vec::new();
         let (files, merged) = self.read(&mut warnings).map_err(|unreadable| Unusable {
             why: unreadable.first().map_or(Why::Wrong, |u| u.why),
-            errors: unreadable.into_iter().map(|u| u.problem).collect(),
+            errors: unreadable.into_iter().map(|u| u.finding).collect(),
             warnings: Vec::new(),
         })?;
         let Decoded { result, warnings: unknown } = decode::<Config>(&merged);
         // A file may be shared with a newer version that knows more keys. What was typed just now is a mistake.
         let (mut typed, unknown): (Vec<_>, Vec<_>) =
             unknown.into_iter().partition(|w| w.at == Location::Flag);
-        for problem in &mut typed {
-            "unknown key".clone_into(&mut problem.message);
+        for finding in &mut typed {
+            "unknown key".clone_into(&mut finding.message);
         }
         warnings.extend(unknown);
         match result {
@@ -104,20 +115,22 @@ impl Sources {
         }
     }
 
-    fn read(self, warnings: &mut Vec<Problem>) -> Result<(Vec<PathBuf>, Node), Vec<Unreadable>> {
-        let Self { file, named, settings } = self;
+    fn read(self, warnings: &mut Vec<Finding>) -> Result<(Vec<PathBuf>, Node), Vec<Unreadable>> {
         let mut errors = Vec::new();
         let mut files = Vec::new();
-        let at = file.as_deref().map_or(Location::Flag, |file| Location::File(Arc::from(file)));
+        let (main, at) = match self.main {
+            Main::Named(file) => (Some((file.clone(), true)), Location::File(file.into())),
+            Main::Default(file) => (Some((file.clone(), false)), Location::File(file.into())),
+            Main::None => (None, Location::Flag),
+        };
         let mut merged = Node::new(Value::Map(Vec::new()), at);
 
-        let drop_ins = file.as_deref().map_or(Ok(Vec::new()), |file| drop_ins(file, warnings));
+        let drop_ins = main.as_ref().map_or(Ok(Vec::new()), |(file, _)| drop_ins(file, warnings));
         let drop_ins = drop_ins.unwrap_or_else(|error| {
             errors.push(error);
             Vec::new()
         });
-        let main = file.into_iter().map(|file| (file, named));
-        for (path, required) in main.chain(drop_ins.into_iter().map(|file| (file, true))) {
+        for (path, required) in main.into_iter().chain(drop_ins.into_iter().map(|file| (file, true))) {
             match read(&path, required) {
                 Ok(None) => {}
                 Ok(Some(node)) => {
@@ -127,7 +140,7 @@ impl Sources {
                 Err(error) => errors.push(error),
             }
         }
-        for setting in settings {
+        for setting in self.settings {
             merged = merge(merged, setting.into_node());
         }
         if errors.is_empty() { Ok((files, merged)) } else { Err(errors) }
@@ -135,7 +148,7 @@ impl Sources {
 }
 
 struct Unreadable {
-    problem: Problem,
+    finding: Finding,
     why: Why,
 }
 
@@ -148,13 +161,13 @@ impl Unreadable {
             ErrorKind::NotADirectory => (Why::Wrong, "this is not a directory".to_owned()),
             _ => (Why::Wrong, format!("cannot be read: {error}")),
         };
-        Self { problem: Problem::new(Location::File(Arc::from(path)), "", message), why }
+        Self { finding: Finding::new(Location::File(Arc::from(path)), "", message), why }
     }
 }
 
-impl From<Problem> for Unreadable {
-    fn from(problem: Problem) -> Self {
-        Self { problem, why: Why::Wrong }
+impl From<Finding> for Unreadable {
+    fn from(finding: Finding) -> Self {
+        Self { finding, why: Why::Wrong }
     }
 }
 
@@ -168,7 +181,7 @@ fn read(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
     let text = str::from_utf8(&bytes).map_err(|error| {
         let good = &bytes[..error.valid_up_to()];
         let line = good.split(|b| *b == b'\n').count();
-        Problem::new(
+        Finding::new(
             Location::Line { file: Arc::from(path), line, column: None },
             "",
             "this is not UTF-8 text",
@@ -183,13 +196,13 @@ fn read(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
         ref other => {
             let message =
                 format!("expected keys and values such as `mode: observe`, found {}", other.describe());
-            Err(Problem::new(node.at, "", message).into())
+            Err(Finding::new(node.at, "", message).into())
         }
     }
 }
 
 /// The drop-in files of `file`, in the order they are merged.
-fn drop_ins(file: &Path, warnings: &mut Vec<Problem>) -> Result<Vec<PathBuf>, Unreadable> {
+fn drop_ins(file: &Path, warnings: &mut Vec<Finding>) -> Result<Vec<PathBuf>, Unreadable> {
     let directory = file.with_extension("d");
     if directory == file {
         return Ok(Vec::new());
@@ -211,7 +224,7 @@ fn drop_ins(file: &Path, warnings: &mut Vec<Problem>) -> Result<Vec<PathBuf>, Un
             // Editors and mounted ConfigMaps keep files of their own behind a dot.
             _ if name.as_encoded_bytes().starts_with(b".") => {}
             Some("yaml") => files.push(path),
-            Some("yml") => warnings.push(Problem::new(
+            Some("yml") => warnings.push(Finding::new(
                 Location::File(Arc::from(path)),
                 "",
                 "not read: the names of drop-in files end in `.yaml`",

@@ -5,11 +5,11 @@
 //! An `Option` defaults to `None`: a null in a file means "back to the default", so it could not undo a `Some`.
 
 mod decode;
+mod finding;
 mod load;
 mod merge;
 mod node;
 mod path;
-mod problem;
 mod set;
 mod yaml;
 
@@ -20,8 +20,8 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
+pub(crate) use finding::Finding;
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
-pub(crate) use problem::Problem;
 pub(crate) use set::Setting;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -80,7 +80,7 @@ impl LogLevel {
             let known = Self::LEVELS.iter().any(|l| l.eq_ignore_ascii_case(level));
             if !known || module.is_some_and(|m| m.trim() != m || m.is_empty()) {
                 // tracing would read `inf` as the name of a module and switch everything else off.
-                return Err(problem::did_you_mean(level, &Self::LEVELS));
+                return Err(finding::did_you_mean(level, &Self::LEVELS));
             }
         }
         text.parse::<Targets>().map_err(|e| Some(e.to_string()))?;
@@ -140,8 +140,8 @@ impl fmt::Display for ListenAddress {
 
 /// Reads a document of any shape, as tests of what is printed need it.
 #[cfg(test)]
-pub(crate) fn read_any(text: &str) -> Result<serde_json::Value, Vec<Problem>> {
-    let node = yaml::parse("printed.yaml".as_ref(), text).map_err(|problem| vec![problem])?;
+pub(crate) fn read_any(text: &str) -> Result<serde_json::Value, Vec<Finding>> {
+    let node = yaml::parse("printed.yaml".as_ref(), text).map_err(|finding| vec![finding])?;
     decode::decode(&node).result
 }
 

@@ -80,14 +80,14 @@ impl Node {
         Self { value, at }
     }
 
-    /// The node under `keys`, and the place where its last key was written.
-    pub(crate) fn find(&self, keys: &[&str]) -> Option<&Location> {
+    /// Where the last of `keys` was written, each a key of the map under the one before it.
+    pub(crate) fn written_at(&self, keys: &[&str]) -> Option<&Location> {
         let Value::Map(entries) = &self.value else {
             return None;
         };
         let (first, rest) = keys.split_first()?;
         let entry = entries.iter().find(|e| e.key == *first)?;
-        if rest.is_empty() { Some(&entry.key_at) } else { entry.node.find(rest) }
+        if rest.is_empty() { Some(&entry.key_at) } else { entry.node.written_at(rest) }
     }
 
     /// How many nodes this one is made of, itself included.

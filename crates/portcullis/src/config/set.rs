@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
+use super::finding::Finding;
 use super::node::{Entry, Location, Node, Value};
-use super::problem::Problem;
 use super::yaml;
 
 /// A parsed `--set`. Keys are separated by dots, so a key that itself holds a dot can only be set in a file.
@@ -36,7 +36,7 @@ fn parse(text: &str) -> Result<Value, String> {
     if !yaml.iter().any(|(first, last)| text.len() > 1 && text.starts_with(*first) && text.ends_with(*last)) {
         return Ok(Value::from_plain(text));
     }
-    yaml::parse("--set".as_ref(), text).map(|node| node.value).map_err(|Problem { message, .. }| message)
+    yaml::parse("--set".as_ref(), text).map(|node| node.value).map_err(|Finding { message, .. }| message)
 }
 
 impl Setting {

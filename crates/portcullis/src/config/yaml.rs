@@ -16,9 +16,9 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
+use super::finding::Finding;
 use super::node::{Entry, Location, Node, Value, quoted};
 use super::path::Path;
-use super::problem::Problem;
 
 /// Far deeper than any configuration; it keeps a hostile file from exhausting the stack.
 const DEEPEST: usize = 64;
@@ -26,7 +26,7 @@ const DEEPEST: usize = 64;
 const MOST_ALIASED_NODES: usize = 10_000;
 
 /// The document in `text`, or [`Value::Null`] for a file without one. `file` is only named in errors.
-pub(crate) fn parse(file: &FilePath, text: &str) -> Result<Node, Problem> {
+pub(crate) fn parse(file: &FilePath, text: &str) -> Result<Node, Finding> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
         file: Arc::from(file),
@@ -46,14 +46,14 @@ struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    fn document(&mut self) -> Result<Node, Problem> {
+    fn document(&mut self) -> Result<Node, Finding> {
         let mut document = None;
         loop {
             let (event, span) = self.next()?;
             match event {
                 Event::StreamEnd => break,
                 Event::DocumentStart(_) if document.is_some() => {
-                    return Err(Problem::new(
+                    return Err(Finding::new(
                         self.line(span.start),
                         "",
                         "a second YAML document starts here",
@@ -70,7 +70,7 @@ impl<'t> Reader<'t> {
         Ok(document.unwrap_or_else(|| Node::new(Value::Null, Location::File(self.file.clone()))))
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, Span), Problem> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), Finding> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(self.syntax(&error)),
@@ -78,10 +78,10 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span, path: &Path<'_>, depth: usize) -> Result<Node, Problem> {
+    fn node(&mut self, event: Event<'t>, span: Span, path: &Path<'_>, depth: usize) -> Result<Node, Finding> {
         let at = self.line(span.start);
         if depth > DEEPEST {
-            return Err(Problem::new(at, "", format!("nested deeper than {DEEPEST} levels")));
+            return Err(Finding::new(at, "", format!("nested deeper than {DEEPEST} levels")));
         }
         let (value, anchor) = match event {
             Event::Alias(id) => return self.alias(id, at, path),
@@ -111,7 +111,7 @@ impl<'t> Reader<'t> {
         Ok(node)
     }
 
-    fn list(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Node>, Problem> {
+    fn list(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Node>, Finding> {
         let mut items = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -123,7 +123,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn map(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Entry>, Problem> {
+    fn map(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Entry>, Finding> {
         let mut entries: Vec<Entry> = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -138,7 +138,7 @@ impl<'t> Reader<'t> {
                     Location::Line { line, .. } => format!("line {line}"),
                     _ => "another place".to_owned(),
                 };
-                return Err(Problem::new(
+                return Err(Finding::new(
                     key_at,
                     path.to_string(),
                     format!("given twice, the first time on {first}"),
@@ -162,19 +162,19 @@ impl<'t> Reader<'t> {
         span: Span,
         path: &Path<'_>,
         depth: usize,
-    ) -> Result<String, Problem> {
+    ) -> Result<String, Finding> {
         let plain = matches!(event, Event::Scalar(_, ScalarStyle::Plain, ..));
         let key = self.node(event, span, path, depth + 1)?;
         match key.value {
             Value::Text(text) if plain && text == "<<" => {
-                Err(Problem::new(key.at, path.to_string(), "merge keys (`<<`) are not supported")
+                Err(Finding::new(key.at, path.to_string(), "merge keys (`<<`) are not supported")
                     .with_hint("Write the keys out, or put them into a drop-in file"))
             }
             Value::Text(text) | Value::Bool(_, text) | Value::Int(_, text) | Value::Float(_, text) => {
                 Ok(text)
             }
-            Value::Null => Err(Problem::new(key.at, path.to_string(), "a key is missing before `:`")),
-            Value::List(_) | Value::Map(_) => Err(Problem::new(
+            Value::Null => Err(Finding::new(key.at, path.to_string(), "a key is missing before `:`")),
+            Value::List(_) | Value::Map(_) => Err(Finding::new(
                 key.at,
                 path.to_string(),
                 format!("expected a name as key, found {}", key.value.describe()),
@@ -182,14 +182,14 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn alias(&mut self, id: usize, at: Location, path: &Path<'_>) -> Result<Node, Problem> {
+    fn alias(&mut self, id: usize, at: Location, path: &Path<'_>) -> Result<Node, Finding> {
         let Some(node) = self.anchors.get(&id) else {
-            return Err(Problem::new(at, path.to_string(), "the alias stands inside the value it repeats"));
+            return Err(Finding::new(at, path.to_string(), "the alias stands inside the value it repeats"));
         };
         self.aliased += node.size();
         if self.aliased > MOST_ALIASED_NODES {
             let message = format!("aliases unfold to more than {MOST_ALIASED_NODES} values");
-            return Err(Problem::new(at, path.to_string(), message));
+            return Err(Finding::new(at, path.to_string(), message));
         }
         Ok(node.clone())
     }
@@ -198,31 +198,31 @@ impl<'t> Reader<'t> {
         Location::Line { file: self.file.clone(), line: mark.line(), column: None }
     }
 
-    fn syntax(&self, error: &ScanError) -> Problem {
+    fn syntax(&self, error: &ScanError) -> Finding {
         let mark = *error.marker();
         let column = NonZero::new(mark.col() + 1);
         let at = Location::Line { file: self.file.clone(), line: mark.line(), column };
-        let problem = Problem::new(at, "", format!("not valid YAML: {}", error.info().trim_end_matches('.')));
+        let finding = Finding::new(at, "", format!("not valid YAML: {}", error.info().trim_end_matches('.')));
         // The likeliest reasons in this program's files, which YAML itself cannot guess.
         let line = self.text.lines().nth(mark.line().saturating_sub(1)).unwrap_or_default();
         if line.contains('\t') {
-            problem.with_hint("Indent with spaces")
+            finding.with_hint("Indent with spaces")
         } else if let Some(address) = bracketed_address(self.text, mark.line()) {
-            problem.with_hint(format!("An address in brackets needs quotes: \"{address}\""))
+            finding.with_hint(format!("An address in brackets needs quotes: \"{address}\""))
         } else {
-            problem
+            finding
         }
     }
 }
 
-fn no_tag(tag: Option<&Tag>, at: &Location, path: &Path<'_>) -> Result<(), Problem> {
+fn no_tag(tag: Option<&Tag>, at: &Location, path: &Path<'_>) -> Result<(), Finding> {
     let Some(tag) = tag else { return Ok(()) };
     let name = match tag.handle.as_str() {
         "tag:yaml.org,2002:" => format!("!!{}", tag.suffix),
         handle => format!("{handle}{}", tag.suffix),
     };
     let message = format!("the tag {} is not supported", quoted(&name));
-    Err(Problem::new(at.clone(), path.to_string(), message).with_hint("Remove it; quotes make a value text"))
+    Err(Finding::new(at.clone(), path.to_string(), message).with_hint("Remove it; quotes make a value text"))
 }
 
 /// An unquoted `[::1]:80` on `line` or the one before it (the parser may notice one line late).
@@ -247,7 +247,7 @@ mod tests {
     fn error(text: &str) -> String {
         match parse("c.yaml".as_ref(), text) {
             Ok(node) => format!("accepted: {node:?}"),
-            Err(problem) => problem.to_string(),
+            Err(finding) => finding.to_string(),
         }
     }
 

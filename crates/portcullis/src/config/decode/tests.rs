@@ -67,7 +67,7 @@ fn sample(text: &str) -> Decoded<Sample> {
 fn errors(text: &str) -> Vec<String> {
     match sample(text).result {
         Ok(sample) => panic!("{text}: accepted as {sample:?}"),
-        Err(problems) => problems.iter().map(ToString::to_string).collect(),
+        Err(findings) => findings.iter().map(ToString::to_string).collect(),
     }
 }
 

@@ -24,9 +24,9 @@ fn load(directory: &TempDir, settings: &[&str]) -> Result<Loaded, Unusable> {
 }
 
 /// The findings, with the temporary directory left out of them.
-fn shown(directory: &TempDir, problems: &[Problem]) -> Vec<String> {
+fn shown(directory: &TempDir, findings: &[Finding]) -> Vec<String> {
     let prefix = format!("{}/", directory.path().display());
-    problems.iter().map(|p| p.to_string().replace(&prefix, "")).collect()
+    findings.iter().map(|p| p.to_string().replace(&prefix, "")).collect()
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn only_a_file_named_by_the_user_must_exist() {
     assert_eq!(shown(&directory, &error.errors), ["config.yaml: there is no such file"]);
 
     let file = directory.path().join("config.yaml");
-    let loaded = Sources { file: Some(file), named: false, settings: Vec::new() }.load().unwrap();
+    let loaded = Sources { main: Main::Default(file), settings: Vec::new() }.load().unwrap();
     assert_eq!(loaded.config.mode, Mode::Observe, "the drop-ins count without a main file");
     assert_eq!(loaded.files.len(), 1);
 }
@@ -151,7 +151,7 @@ fn errors_of_several_files_come_together() {
 #[test]
 fn a_file_that_may_not_be_read_is_told_from_a_missing_one() {
     let error = Unreadable::io("c.yaml".as_ref(), &io::Error::from(ErrorKind::PermissionDenied));
-    assert_eq!(error.problem.to_string(), "c.yaml: not readable for this user");
+    assert_eq!(error.finding.to_string(), "c.yaml: not readable for this user");
     assert_eq!(error.why, Why::Denied);
 }
 

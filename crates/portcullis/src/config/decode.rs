@@ -14,8 +14,9 @@ use serde::de::{
 };
 
 use super::finding::{Finding, did_you_mean};
-use super::node::{Entry, Location, Node, Value, quoted};
+use super::node::{Entry, LONGEST, Location, Node, Value, quoted};
 use super::path::Path;
+use super::yaml;
 
 /// What came out of a decode: a value only when there are no errors; warnings in any case.
 #[derive(Debug)]
@@ -208,6 +209,22 @@ fn listed(names: &[&str], word: &str) -> String {
     }
 }
 
+/// How `item` would be written as a list, if that is short enough for a hint.
+fn list_of_one(item: &str) -> Option<String> {
+    if item.chars().nth(LONGEST).is_some() {
+        return None;
+    }
+    let plain = format!("[{item}]");
+    // The text of a list is not always the text of its item: `[::1]:80`, `a, b` and `a: b` need quotes in it.
+    let alone = yaml::parse("hint".as_ref(), &plain).is_ok_and(|node| match node.value {
+        Value::List(items) => matches!(items.as_slice(), [only] if only.value == Value::from_plain(item)),
+        _ => false,
+    });
+    // Quoted as in JSON, which is YAML too.
+    let list = if alone { plain } else { format!("[{}]", serde_json::Value::from(item)) };
+    Some(format!("A list of one is written {list}"))
+}
+
 /// A deserializer for one node.
 #[derive(Clone, Copy)]
 struct Decoder<'de, 'p> {
@@ -351,24 +368,27 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
         match &self.node.value {
             Value::List(items) => self.list(items, visitor),
             Value::Map(_) | Value::Null => Err(self.expected("a list")),
-            _ => {
-                let hint = format!("A list of one is written [{}]", self.text().unwrap_or_default());
-                Err(self.expected("a list").hint(Some(hint)))
-            }
+            _ => Err(self.expected("a list").hint(self.text().and_then(list_of_one))),
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
-        self.deserialize_seq(visitor)
+    fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::List(items) if items.len() != length => {
+                let message = format!("expected a list of {length}, found one of {}", items.len());
+                Err(Error::new(message).at(&self.node.at, self.path))
+            }
+            _ => self.deserialize_seq(visitor),
+        }
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: usize,
+        length: usize,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.deserialize_seq(visitor)
+        self.deserialize_tuple(length, visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -408,6 +428,12 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
         let (name, content) = match &self.node.value {
             Value::Map(entries) => match entries.as_slice() {
                 [entry] => (entry.key.as_str(), Some(entry)),
+                // A key without a value, as in `{observe: }`, does not survive the merge.
+                [] => {
+                    let message = format!("expected {}, found a map without values", one_of(variants));
+                    let hint = Some("Write the name alone, without braces and colon".to_owned());
+                    return Err(Error::new(message).hint(hint).at(&self.node.at, self.path));
+                }
                 _ => return Err(self.expected(format!("one key, {}", one_of(variants)))),
             },
             _ => match self.text() {
@@ -476,8 +502,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
                 continue;
             }
             self.value = Some(entry);
-            let key: de::value::StrDeserializer<'_, Error> = entry.key.as_str().into_deserializer();
-            return seed.deserialize(key).map(Some).map_err(|e| e.at(&entry.key_at, &path));
+            return seed.deserialize(Key { entry, path: &path, pass: self.decoder.pass }).map(Some);
         }
         Ok(None)
     }
@@ -486,6 +511,80 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
         let entry = self.value.take().ok_or_else(|| Error::new("a value was asked for before its key"))?;
         let path = Path::Key(self.decoder.path, &entry.key);
         seed.deserialize(Decoder { node: &entry.node, path: &path, ..self.decoder })
+    }
+}
+
+/// A deserializer for the key of a map: text, unless the type of the key asks for a number or a boolean.
+struct Key<'de, 'p> {
+    entry: &'de Entry,
+    path: &'p Path<'p>,
+    pass: &'p Pass,
+}
+
+impl<'de> Key<'de, '_> {
+    fn text(&self) -> de::value::BorrowedStrDeserializer<'de, Error> {
+        de::value::BorrowedStrDeserializer::new(&self.entry.key)
+    }
+
+    fn placed<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|e| e.at(&self.entry.key_at, self.path))
+    }
+
+    fn integer<T: TryFrom<i128>>(&self, least: impl Display, most: impl Display) -> Result<T, Error> {
+        let node = Node::new(Value::from_plain(&self.entry.key), self.entry.key_at.clone());
+        Decoder { node: &node, path: self.path, pass: self.pass }.integer(least, most)
+    }
+}
+
+impl<'de> Deserializer<'de> for Key<'de, '_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.placed(self.text().deserialize_any(visitor))
+    }
+
+    integers! {
+        deserialize_i8 visit_i8 i8
+        deserialize_i16 visit_i16 i16
+        deserialize_i32 visit_i32 i32
+        deserialize_i64 visit_i64 i64
+        deserialize_u8 visit_u8 u8
+        deserialize_u16 visit_u16 u16
+        deserialize_u32 visit_u32 u32
+        deserialize_u64 visit_u64 u64
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match Value::from_plain(&self.entry.key) {
+            Value::Bool(b, _) => self.placed(visitor.visit_bool(b)),
+            other => self.placed(Err(Error::expected("`true` or `false`", &other))),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.placed(self.text().deserialize_enum(name, variants, visitor))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bytes byte_buf unit unit_struct i128 u128 f32 f64 char str string
+        seq tuple tuple_struct map struct identifier ignored_any
     }
 }
 
@@ -513,6 +612,10 @@ impl<'de> Variant<'de, '_> {
             return Err(Error::new(message));
         };
         let path = Path::Key(self.decoder.path, &entry.key);
+        if self.decoder.pass.skip.contains(&path.to_string()) {
+            // Without it the variant cannot be made either: the next pass leaves out the whole choice.
+            return Err(Error::new(format!("`{}` is left out", self.name)));
+        }
         decode(Decoder { node: &entry.node, path: &path, ..self.decoder })
     }
 }
@@ -532,8 +635,8 @@ impl<'de> VariantAccess<'de> for Variant<'de, '_> {
         self.content(|decoder| seed.deserialize(decoder))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
-        self.content(|decoder| decoder.deserialize_seq(visitor))
+    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Error> {
+        self.content(|decoder| decoder.deserialize_tuple(length, visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(

@@ -165,9 +165,11 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
+/// As many characters of a text are shown in an error message.
+pub(crate) const LONGEST: usize = 60;
+
 /// `text` between backticks, on one line and short enough for an error message.
 pub(crate) fn quoted(text: &str) -> String {
-    const LONGEST: usize = 60;
     let mut shown: String = text.chars().take(LONGEST).flat_map(escaped).collect();
     if text.chars().nth(LONGEST).is_some() {
         shown.push('…');

@@ -18,11 +18,19 @@ use super::node::{Entry, LONGEST, Location, Node, Value, quoted};
 use super::path::Path;
 use super::yaml;
 
-/// What came out of a decode: a value only when there are no errors; warnings in any case.
+/// What came out of a decode: a value only when there are no errors; unknown keys in any case.
 #[derive(Debug)]
 pub(crate) struct Decoded<T> {
     pub(crate) result: Result<T, Vec<Finding>>,
-    pub(crate) warnings: Vec<Finding>,
+    pub(crate) unknown: Vec<Unknown>,
+}
+
+/// A key that nothing reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    pub(crate) finding: Finding,
+    /// It is a known key, written wrongly: no version of this program will ever know it as it is.
+    pub(crate) slip: bool,
 }
 
 /// More than anyone reads at once. Each error costs a pass over the document.
@@ -33,7 +41,7 @@ const MOST_ERRORS: usize = 50;
 /// serde stops at the first error. So each pass notes its error, and the next one leaves the value at fault
 /// out, as if it had not been written, until nothing more is wrong.
 pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
-    let mut pass = Pass { skip: BTreeSet::new(), warnings: RefCell::default() };
+    let mut pass = Pass { skip: BTreeSet::new(), unknown: RefCell::default() };
     let mut errors: Vec<Finding> = Vec::new();
     let value = loop {
         let error = match T::deserialize(Decoder { node, path: &Path::Top, pass: &pass }) {
@@ -52,13 +60,13 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
     };
     // A reader mends one file from top to bottom.
     errors.sort_by(|a, b| a.at.cmp(&b.at));
-    let mut warnings = pass.warnings.into_inner();
-    warnings.sort_by(|a, b| a.at.cmp(&b.at));
+    let mut unknown = pass.unknown.into_inner();
+    unknown.sort_by(|a, b| a.finding.at.cmp(&b.finding.at));
     let result = match value {
         Some(value) if errors.is_empty() => Ok(value),
         _ => Err(errors),
     };
-    Decoded { result, warnings }
+    Decoded { result, unknown }
 }
 
 /// Whether `path` is part of the value at `above`.
@@ -103,14 +111,15 @@ pub(crate) fn from_text<'de, D: Deserializer<'de>, T>(
 struct Pass {
     /// Paths to leave out, because an earlier pass failed on them.
     skip: BTreeSet<String>,
-    warnings: RefCell<Vec<Finding>>,
+    unknown: RefCell<Vec<Unknown>>,
 }
 
 impl Pass {
-    fn warn(&self, finding: Finding) {
-        let mut warnings = self.warnings.borrow_mut();
-        if !warnings.contains(&finding) {
-            warnings.push(finding);
+    /// Each pass meets the same unknown keys again.
+    fn note(&self, key: Unknown) {
+        let mut unknown = self.unknown.borrow_mut();
+        if !unknown.contains(&key) {
+            unknown.push(key);
         }
     }
 }
@@ -207,6 +216,21 @@ fn listed(names: &[&str], word: &str) -> String {
         Some((only, [])) => only.clone(),
         Some((last, others)) => format!("{} {word} {last}", others.join(", ")),
     }
+}
+
+/// The hint for `mode:observe`, which YAML does not take for a key and a value.
+fn missing_space(text: &str, known: &[&str]) -> Option<String> {
+    let (name, value) = text.split_once(':')?;
+    known
+        .contains(&name)
+        .then(|| format!("A space is missing after the colon: write {}", quoted(&format!("{name}: {value}"))))
+}
+
+/// The hint for `Mode`, which is `mode` but for its case or for spaces around it.
+fn other_case(text: &str, known: &[&str]) -> Option<String> {
+    let folded = text.trim().to_lowercase();
+    let meant = known.iter().find(|name| name.to_lowercase() == folded)?;
+    Some(format!("Write `{meant}`"))
 }
 
 /// How `item` would be written as a list, if that is short enough for a hint.
@@ -405,14 +429,16 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let Value::Map(entries) = &self.node.value else {
-            return Err(self.expected(format!("a map with the keys {}", all_of(fields))));
+            let hint = self.text().and_then(|text| missing_space(text, fields));
+            return Err(self.expected(format!("a map with the keys {}", all_of(fields))).hint(hint));
         };
         for entry in entries.iter().filter(|e| !fields.contains(&e.key.as_str())) {
             let path = Path::Key(self.path, &entry.key).to_string();
-            let mut warning = Finding::new(entry.key_at.clone(), path, "unknown key, ignored");
-            warning.hint =
-                did_you_mean(&entry.key, fields).or_else(|| Some(format!("Known here: {}", all_of(fields))));
-            self.pass.warn(warning);
+            let slip = missing_space(&entry.key, fields).or_else(|| other_case(&entry.key, fields));
+            let hint = slip.clone().or_else(|| did_you_mean(&entry.key, fields));
+            let hint = hint.unwrap_or_else(|| format!("Known here: {}", all_of(fields)));
+            let finding = Finding::new(entry.key_at.clone(), path, "unknown key").with_hint(hint);
+            self.pass.note(Unknown { finding, slip: slip.is_some() });
         }
         let known: Vec<_> = entries.iter().filter(|e| fields.contains(&e.key.as_str())).collect();
         self.placed(visitor.visit_map(Fields { entries: known.into_iter(), value: None, decoder: self }))

@@ -9,7 +9,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::decode::{Decoded, decode};
+use super::decode::{Unknown, decode};
 use super::finding::Finding;
 use super::merge::merge;
 use super::node::{Location, Node, Value};
@@ -95,56 +95,74 @@ impl Sources {
 
     pub(crate) fn load(self) -> Result<Loaded, Unusable> {
         let mut warnings = Vec::new();
-        let (files, merged) = self.read(&mut warnings).map_err(|unreadable| Unusable {
-            why: unreadable.first().map_or(Why::Wrong, |u| u.why),
-            errors: unreadable.into_iter().map(|u| u.finding).collect(),
-            warnings: Vec::new(),
-        })?;
-        let Decoded { result, warnings: unknown } = decode::<Config>(&merged);
-        // A file may be shared with a newer version that knows more keys. What was typed just now is a mistake.
-        let (mut typed, unknown): (Vec<_>, Vec<_>) =
-            unknown.into_iter().partition(|w| w.at == Location::Flag);
-        for finding in &mut typed {
-            "unknown key".clone_into(&mut finding.message);
+        let Read { files, documents, unreadable } = self.read(&mut warnings);
+        if let Some(first) = unreadable.first() {
+            let why = first.why;
+            let errors = unreadable.into_iter().map(|u| u.finding).collect();
+            return Err(Unusable { errors, warnings, why });
         }
-        warnings.extend(unknown);
-        match result {
-            Ok(config) if typed.is_empty() => Ok(Loaded { config, files, warnings, merged }),
-            Ok(_) => Err(Unusable { errors: typed, warnings, why: Why::Wrong }),
-            Err(errors) => Err(Unusable { errors: [errors, typed].concat(), warnings, why: Why::Wrong }),
+        let mut errors = Vec::new();
+        // Before the merge: there a null removes its key, and a misspelt one would go with it unseen.
+        for Unknown { mut finding, slip } in documents.iter().flat_map(|d| decode::<Config>(d).unknown) {
+            // A file may be shared with a newer version that knows more keys. What was typed just now is a
+            // mistake, and so is a known key written wrongly: `Mode: observe` must not end in writes.
+            if slip || finding.at == Location::Flag {
+                // A flag may be repeated.
+                if !errors.contains(&finding) {
+                    errors.push(finding);
+                }
+            } else {
+                finding.message.push_str(", ignored");
+                warnings.push(finding);
+            }
+        }
+        let at = documents.first().map_or(Location::Flag, |document| document.at.clone());
+        let nothing = Node::new(Value::Map(Vec::new()), at);
+        let merged = documents.into_iter().fold(nothing, merge);
+        match decode::<Config>(&merged).result {
+            Ok(config) if errors.is_empty() => Ok(Loaded { config, files, warnings, merged }),
+            result => {
+                let mut errors = [result.err().unwrap_or_default(), errors].concat();
+                errors.sort_by(|a, b| a.at.cmp(&b.at));
+                Err(Unusable { errors, warnings, why: Why::Wrong })
+            }
         }
     }
 
-    fn read(self, warnings: &mut Vec<Finding>) -> Result<(Vec<PathBuf>, Node), Vec<Unreadable>> {
-        let mut errors = Vec::new();
-        let mut files = Vec::new();
-        let (main, at) = match self.main {
-            Main::Named(file) => (Some((file.clone(), true)), Location::File(file.into())),
-            Main::Default(file) => (Some((file.clone(), false)), Location::File(file.into())),
-            Main::None => (None, Location::Flag),
+    fn read(self, warnings: &mut Vec<Finding>) -> Read {
+        let mut read = Read::default();
+        let main = match self.main {
+            Main::Named(file) => Some((file, true)),
+            Main::Default(file) => Some((file, false)),
+            Main::None => None,
         };
-        let mut merged = Node::new(Value::Map(Vec::new()), at);
-
         let drop_ins = main.as_ref().map_or(Ok(Vec::new()), |(file, _)| drop_ins(file, warnings));
         let drop_ins = drop_ins.unwrap_or_else(|error| {
-            errors.push(error);
+            read.unreadable.push(error);
             Vec::new()
         });
         for (path, required) in main.into_iter().chain(drop_ins.into_iter().map(|file| (file, true))) {
-            match read(&path, required) {
+            match document(&path, required) {
                 Ok(None) => {}
                 Ok(Some(node)) => {
-                    files.push(path);
-                    merged = merge(merged, node);
+                    read.files.push(path);
+                    read.documents.push(node);
                 }
-                Err(error) => errors.push(error),
+                Err(error) => read.unreadable.push(error),
             }
         }
-        for setting in self.settings {
-            merged = merge(merged, setting.into_node());
-        }
-        if errors.is_empty() { Ok((files, merged)) } else { Err(errors) }
+        read.documents.extend(self.settings.into_iter().map(Setting::into_node));
+        read
     }
+}
+
+/// What the files and flags say, in the order they are merged.
+#[derive(Default)]
+struct Read {
+    files: Vec<PathBuf>,
+    /// One for each file, then one for each flag.
+    documents: Vec<Node>,
+    unreadable: Vec<Unreadable>,
 }
 
 struct Unreadable {
@@ -172,7 +190,7 @@ impl From<Finding> for Unreadable {
 }
 
 /// The content of one file; `None` for a file that is not there and need not be.
-fn read(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
+fn document(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
     let bytes = match std::fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == ErrorKind::NotFound && !required => return Ok(None),

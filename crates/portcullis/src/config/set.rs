@@ -25,6 +25,9 @@ impl FromStr for Setting {
         if keys.iter().any(String::is_empty) {
             return Err(format!("`{path}` is not a key; {example}"));
         }
+        if value.is_empty() {
+            return Err(format!("there is no value after `=`; write `{path}=null` for the default"));
+        }
         Ok(Self { keys, value: parse(value)? })
     }
 }
@@ -75,7 +78,7 @@ mod tests {
     fn settings_read_as_the_same_yaml_would() {
         for (text, yaml) in [
             ("mode=observe", "mode: observe"),
-            ("mode=", "mode:"),
+            ("mode=null", "mode:"),
             ("a.b.c=1", "a: {b: {c: 1}}"),
             ("a=[1, x]", "a: [1, x]"),
             ("a={b: true}", "a: {b: true}"),
@@ -91,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_setting_without_key_or_value_is_refused() {
-        for text in ["mode", "=x", "a..b=1", ".a=1", "a=[1", ""] {
+        for text in ["mode", "mode=", "=x", "a..b=1", ".a=1", "a=[1", ""] {
             // `a=[1` does not end in a bracket: it is text, and the decoder will judge it.
             assert_eq!(text.parse::<Setting>().is_err(), text != "a=[1", "{text}");
         }

@@ -242,20 +242,43 @@ fn a_document_that_is_no_map_says_which_keys_there_are() {
 }
 
 #[test]
-fn unknown_keys_are_warnings_with_the_nearest_name() {
+fn unknown_keys_come_with_the_nearest_name() {
     let decoded = sample(
         "nmae: x\nlisteners:\n- port: 1\n  host: [a]\nzzz: 1\nprovider: {aws: {region: r, zone: z}}\n",
     );
-    let warnings: Vec<_> = decoded.warnings.iter().map(ToString::to_string).collect();
+    assert!(decoded.unknown.iter().all(|u| !u.slip));
+    let unknown: Vec<_> = decoded.unknown.iter().map(|u| u.finding.to_string()).collect();
     assert_eq!(decoded.result.unwrap().listeners[0].port, 1);
-    assert_eq!(warnings[0], "c.yaml:1: nmae: unknown key, ignored. Did you mean `name`?");
-    assert_eq!(warnings[1], "c.yaml:4: listeners[0].host: unknown key, ignored. Did you mean `hosts`?");
-    assert!(
-        warnings[2].starts_with("c.yaml:5: zzz: unknown key, ignored. Known here: `name`, "),
-        "{warnings:?}"
+    assert_eq!(unknown[0], "c.yaml:1: nmae: unknown key. Did you mean `name`?");
+    assert_eq!(unknown[1], "c.yaml:4: listeners[0].host: unknown key. Did you mean `hosts`?");
+    assert!(unknown[2].starts_with("c.yaml:5: zzz: unknown key. Known here: `name`, "), "{unknown:?}");
+    assert_eq!(unknown[3], "c.yaml:6: provider.aws.zone: unknown key. Known here: `region`");
+    assert_eq!(unknown.len(), 4);
+}
+
+#[test]
+fn a_known_key_written_wrongly_is_told_from_an_unknown_one() {
+    for (text, expected) in [
+        ("Name: x", "c.yaml:1: Name: unknown key. Write `name`"),
+        ("'name ': x", "c.yaml:1: [\"name \"]: unknown key. Write `name`"),
+        ("listenaddress: []", "c.yaml:1: listenaddress: unknown key. Write `listenAddress`"),
+        ("listeners: [{PORT: 80, port: 80}]", "c.yaml:1: listeners[0].PORT: unknown key. Write `port`"),
+        (
+            "{name:x}",
+            "c.yaml:1: [\"name:x\"]: unknown key. A space is missing after the colon: write `name: x`",
+        ),
+    ] {
+        let decoded = sample(text);
+        let [Unknown { finding, slip: true }] = decoded.unknown.as_slice() else {
+            panic!("{text}: {:?}", decoded.unknown);
+        };
+        assert_eq!(finding.to_string(), expected);
+    }
+    assert_eq!(
+        errors("listeners:\n- port:80\n"),
+        ["c.yaml:2: listeners[0]: expected a map with the keys `port` and `hosts`, found `port:80`. \
+          A space is missing after the colon: write `port: 80`"]
     );
-    assert_eq!(warnings[3], "c.yaml:6: provider.aws.zone: unknown key, ignored. Known here: `region`");
-    assert_eq!(warnings.len(), 4);
 }
 
 #[test]
@@ -266,8 +289,8 @@ fn a_misspelt_required_key_is_both_missing_and_unknown() {
         "c.yaml:2: listeners[0]: the key `port` is missing"
     );
     assert_eq!(
-        decoded.warnings[0].to_string(),
-        "c.yaml:2: listeners[0].prot: unknown key, ignored. Did you mean `port`?"
+        decoded.unknown[0].finding.to_string(),
+        "c.yaml:2: listeners[0].prot: unknown key. Did you mean `port`?"
     );
 }
 
@@ -292,7 +315,7 @@ kinds: {observed: 3}
 pair: [1, 2]
 ",
     );
-    assert!(decoded.warnings.is_empty());
+    assert!(decoded.unknown.is_empty());
     assert_eq!(
         decoded.result.unwrap(),
         Sample {

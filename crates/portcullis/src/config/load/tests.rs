@@ -168,6 +168,58 @@ fn an_unknown_key_on_the_command_line_is_an_error() {
     );
 }
 
+/// A null removes what an earlier file said; it must not remove the trace of a misspelt key.
+#[test]
+fn an_unknown_key_is_found_also_without_a_value() {
+    let directory = directory(&[
+        ("config.yaml", b"modee:\nlog:\n  levle:\n  format: json\n"),
+        ("config.d/10.yaml", b"log: null\nzebra: ~\n"),
+    ]);
+    let loaded = load(&directory, &["mode=null"]).unwrap();
+    assert_eq!(loaded.config, Config::default());
+    assert_eq!(
+        shown(&directory, &loaded.warnings),
+        [
+            "config.yaml:1: modee: unknown key, ignored. Did you mean `mode`?",
+            "config.yaml:3: log.levle: unknown key, ignored. Did you mean `level`?",
+            "config.d/10.yaml:2: zebra: unknown key, ignored. Known here: `mode`, `log` and `telemetry`",
+        ]
+    );
+    let error = load(&directory, &["nonsense=null", "lgo=~", "log={levle: null}", "lgo=1"]).unwrap_err();
+    assert_eq!(
+        shown(&directory, &error.errors),
+        [
+            "--set nonsense: unknown key. Known here: `mode`, `log` and `telemetry`",
+            "--set lgo: unknown key. Did you mean `log`?",
+            "--set log.levle: unknown key. Did you mean `level`?",
+        ]
+    );
+}
+
+/// Whoever writes it wants no writes.
+#[test]
+fn the_mode_is_not_lost_to_a_slip() {
+    for (content, expected) in [
+        ("Mode: observe\n", "config.yaml:1: Mode: unknown key. Write `mode`"),
+        ("MODE:\n", "config.yaml:1: MODE: unknown key. Write `mode`"),
+        ("mode: manage\n' mode': observe\n", "config.yaml:2: [\" mode\"]: unknown key. Write `mode`"),
+        (
+            "{mode:observe}\n",
+            "config.yaml:1: [\"mode:observe\"]: unknown key. A space is missing after the colon: write `mode: observe`",
+        ),
+        (
+            "mode: {observe: }\n",
+            "config.yaml:1: mode: expected `manage` or `observe`, found a map without values. \
+             Write the name alone, without braces and colon",
+        ),
+    ] {
+        let directory = directory(&[("config.yaml", content.as_bytes())]);
+        let error = load(&directory, &[]).unwrap_err();
+        assert_eq!(shown(&directory, &error.errors), [expected]);
+        assert_eq!(error.why, Why::Wrong);
+    }
+}
+
 #[test]
 fn a_directory_in_place_of_a_file_is_said_so() {
     let directory = directory(&[("config.yaml/x", b""), ("config.d", b"")]);

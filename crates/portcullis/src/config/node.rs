@@ -90,12 +90,14 @@ impl Node {
         if rest.is_empty() { Some(&entry.key_at) } else { entry.node.written_at(rest) }
     }
 
-    /// How many nodes this one is made of, itself included.
+    /// How many nodes this one is made of, itself included. A long text counts as several.
     pub(crate) fn size(&self) -> usize {
+        let text = |text: &str| text.len() / 100;
         1 + match &self.value {
+            Value::Null => 0,
+            Value::Bool(_, t) | Value::Int(_, t) | Value::Float(_, t) | Value::Text(t) => text(t),
             Value::List(items) => items.iter().map(Node::size).sum(),
-            Value::Map(entries) => entries.iter().map(|e| e.node.size()).sum(),
-            _ => 0,
+            Value::Map(entries) => entries.iter().map(|e| text(&e.key) + e.node.size()).sum(),
         }
     }
 }

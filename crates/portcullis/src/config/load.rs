@@ -141,7 +141,7 @@ impl Sources {
             read.unreadable.push(error);
             Vec::new()
         });
-        for (path, required) in main.into_iter().chain(drop_ins.into_iter().map(|file| (file, true))) {
+        for (path, required) in main.into_iter().chain(drop_ins.into_iter().map(|file| (file, false))) {
             match document(&path, required) {
                 Ok(None) => {}
                 Ok(Some(node)) => {
@@ -173,6 +173,9 @@ struct Unreadable {
 impl Unreadable {
     fn io(path: &Path, error: &io::Error) -> Self {
         let (why, message) = match error.kind() {
+            ErrorKind::NotFound if path.is_symlink() => {
+                (Why::Wrong, "this is a link to a file that is not there".to_owned())
+            }
             ErrorKind::NotFound => (Why::Missing, "there is no such file".to_owned()),
             ErrorKind::PermissionDenied => (Why::Denied, "not readable for this user".to_owned()),
             ErrorKind::IsADirectory => (Why::Wrong, "this is a directory, not a YAML file".to_owned()),
@@ -191,12 +194,16 @@ impl From<Finding> for Unreadable {
 
 /// The content of one file; `None` for a file that is not there and need not be.
 fn document(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound && !required => return Ok(None),
-        Err(error) => return Err(Unreadable::io(path, &error)),
-    };
-    let text = str::from_utf8(&bytes).map_err(|error| {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(content(path, &bytes)?)),
+        // A link is there, even if it leads nowhere.
+        Err(error) if error.kind() == ErrorKind::NotFound && !required && !path.is_symlink() => Ok(None),
+        Err(error) => Err(Unreadable::io(path, &error)),
+    }
+}
+
+fn content(path: &Path, bytes: &[u8]) -> Result<Node, Finding> {
+    let text = str::from_utf8(bytes).map_err(|error| {
         let good = &bytes[..error.valid_up_to()];
         let line = good.split(|b| *b == b'\n').count();
         Finding::new(
@@ -209,12 +216,12 @@ fn document(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
     match node.value {
         // An empty file, or one with comments only, changes nothing; by the letter of RFC 7396 a null would
         // erase all the files before it.
-        Value::Null => Ok(Some(Node::new(Value::Map(Vec::new()), node.at))),
-        Value::Map(_) => Ok(Some(node)),
+        Value::Null => Ok(Node::new(Value::Map(Vec::new()), node.at)),
+        Value::Map(_) => Ok(node),
         ref other => {
             let message =
                 format!("expected keys and values such as `mode: observe`, found {}", other.describe());
-            Err(Finding::new(node.at, "", message).into())
+            Err(Finding::new(node.at, "", message))
         }
     }
 }

@@ -1,7 +1,7 @@
 //! How the program ends: one code per kind of ending, and what is said about a failure.
 
 use std::fmt::Write as _;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 
 use crate::config::{Finding, Unusable, Why};
 
@@ -63,15 +63,16 @@ impl Failure {
         Self { exit, warnings: Vec::new(), errors: vec![error.into()], notes: Vec::new() }
     }
 
-    /// Another process of ours has failed with this code, and has said why.
-    pub(crate) fn said(code: Option<i32>) -> Self {
-        let exit = Exit::ALL.into_iter().find(|exit| *exit != Exit::Done && Some(*exit as i32) == code);
-        Self {
-            exit: exit.unwrap_or(Exit::Failed),
-            warnings: Vec::new(),
-            errors: Vec::new(),
-            notes: Vec::new(),
-        }
+    /// Another process of ours, in the background, has ended like this. With a code of ours it has said why; with
+    /// any other, or killed by a signal, it could not.
+    pub(crate) fn said(status: ExitStatus) -> Self {
+        let exit =
+            Exit::ALL.into_iter().find(|exit| *exit != Exit::Done && Some(*exit as i32) == status.code());
+        let errors = match exit {
+            Some(_) => Vec::new(),
+            None => vec![format!("the process in the background ended without saying why ({status})")],
+        };
+        Self { exit: exit.unwrap_or(Exit::Failed), warnings: Vec::new(), errors, notes: Vec::new() }
     }
 
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
@@ -128,6 +129,8 @@ fn chain(error: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
@@ -141,6 +144,23 @@ mod tests {
         {
             let failure = Failure::from(Unusable { errors: Vec::new(), warnings: Vec::new(), why });
             assert_eq!(failure.exit, exit, "{why:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_could_not_say_why_it_ended_is_spoken_for() {
+        // As wait(2) has it: the code in the second byte, or the signal in the first.
+        for (status, exit, error) in [
+            (2 << 8, Exit::Usage, None),
+            (3 << 8, Exit::Lacking, None),
+            (101 << 8, Exit::Failed, Some("exit status: 101")),
+            (0, Exit::Failed, Some("exit status: 0")),
+            (9, Exit::Failed, Some("signal: 9 (SIGKILL)")),
+        ] {
+            let failure = Failure::said(ExitStatus::from_raw(status));
+            assert_eq!(failure.exit, exit, "{status}");
+            let sentence = |how| format!("the process in the background ended without saying why ({how})");
+            assert_eq!(failure.errors, error.map(sentence).into_iter().collect::<Vec<_>>());
         }
     }
 

@@ -116,7 +116,7 @@ fn detach(path: &Path) -> Result<(), Failure> {
         let _ = said.read_to_string(&mut text);
         output::stderr(&text);
         if let Some(status) = ended {
-            return Err(Failure::said(status.code()));
+            return Err(Failure::said(status));
         }
         if ready {
             let stop =

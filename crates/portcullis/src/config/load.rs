@@ -141,6 +141,7 @@ impl Sources {
             read.unreadable.push(error);
             Vec::new()
         });
+        // A drop-in that has gone since it was listed is simply not there.
         for (path, required) in main.into_iter().chain(drop_ins.into_iter().map(|file| (file, false))) {
             match document(&path, required) {
                 Ok(None) => {}
@@ -174,7 +175,7 @@ impl Unreadable {
     fn io(path: &Path, error: &io::Error) -> Self {
         let (why, message) = match error.kind() {
             ErrorKind::NotFound if path.is_symlink() => {
-                (Why::Wrong, "this is a link to a file that is not there".to_owned())
+                (Why::Wrong, "this is a link that leads nowhere".to_owned())
             }
             ErrorKind::NotFound => (Why::Missing, "there is no such file".to_owned()),
             ErrorKind::PermissionDenied => (Why::Denied, "not readable for this user".to_owned()),
@@ -234,7 +235,7 @@ fn drop_ins(file: &Path, warnings: &mut Vec<Finding>) -> Result<Vec<PathBuf>, Un
     }
     let listing = match std::fs::read_dir(&directory) {
         Ok(listing) => listing,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound && !directory.is_symlink() => return Ok(Vec::new()),
         Err(error) => return Err(Unreadable::io(&directory, &error)),
     };
     let mut names = Vec::new();

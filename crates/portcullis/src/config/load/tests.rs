@@ -235,19 +235,19 @@ fn a_link_that_leads_nowhere_is_not_a_file_named_by_mistake() {
     let directory = directory(&[("config.yaml", b""), ("config.d/10.yml", b"")]);
     std::os::unix::fs::symlink("gone.yaml", directory.path().join("config.d/20.yaml")).unwrap();
     let error = load(&directory, &[]).unwrap_err();
-    assert_eq!(
-        shown(&directory, &error.errors),
-        ["config.d/20.yaml: this is a link to a file that is not there"]
-    );
+    assert_eq!(shown(&directory, &error.errors), ["config.d/20.yaml: this is a link that leads nowhere"]);
     assert_eq!(error.why, Why::Wrong);
     assert_eq!(
         shown(&directory, &error.warnings),
         ["config.d/10.yml: not read: the names of drop-in files end in `.yaml`"]
     );
 
-    let link = directory.path().join("config.d/20.yaml");
-    let default = Sources { main: Main::Default(link), settings: Vec::new() };
-    assert_eq!(default.load().unwrap_err().why, Why::Wrong, "it is there, though it need not be");
+    for (name, link) in [("link.yaml", "link.yaml"), ("absent.yaml", "absent.d")] {
+        std::os::unix::fs::symlink("gone", directory.path().join(link)).unwrap();
+        let default = Main::Default(directory.path().join(name));
+        let error = Sources { main: default, settings: Vec::new() }.load().unwrap_err();
+        assert_eq!(shown(&directory, &error.errors), [format!("{link}: this is a link that leads nowhere")]);
+    }
 }
 
 fn configs() -> impl Strategy<Value = Config> {

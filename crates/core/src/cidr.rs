@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Family;
-use crate::text::plain_number;
+use crate::text::{plain_number, quoted};
 
 /// A range of addresses, written `address/prefix`.
 ///
@@ -28,24 +28,25 @@ pub struct Cidr {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CidrError {
     /// Spaces somewhere.
-    #[error("`{0}` is not an address range: it has a space in it")]
+    #[error("{} is not an address range: it has a space in it", quoted(.0))]
     Space(String),
-    /// No `/`.
+    /// No `/`. What is there is an address, and safe to print.
     #[error("`{0}` is not an address range: the prefix is missing, as in `{0}/{1}` for one address")]
     NoPrefix(String, u8),
     /// An IPv6 zone.
     #[error(
-        "`{0}` is not an address range: a zone such as `%eth0` means something on one machine only; leave it out"
+        "{} is not an address range: a zone such as `%eth0` means something on one machine only; leave it out",
+        quoted(.0)
     )]
     Zone(String),
     /// What stands before the `/` is no address.
-    #[error("`{0}` is not an address range: `{1}` is not an IPv4 or IPv6 address")]
+    #[error("{} is not an address range: {} is not an IPv4 or IPv6 address", quoted(.0), quoted(.1))]
     Address(String, String),
     /// What stands after the `/` is no plain number.
-    #[error("`{0}` is not an address range: the prefix is a plain number, without sign or leading zero")]
+    #[error("{} is not an address range: the prefix is a plain number, without sign or leading zero", quoted(.0))]
     Prefix(String),
     /// The prefix is longer than the addresses of the family.
-    #[error("`{0}` is not an address range: the prefix of an {1} range is 0 to {bits}", bits = .1.bits())]
+    #[error("{text} is not an address range: the prefix of an {family} range is 0 to {bits}", text = quoted(.0), family = .1, bits = .1.bits())]
     TooLong(String, Family),
 }
 
@@ -320,7 +321,7 @@ mod tests {
                 "`fe80::1%eth0/64` is not an address range: a zone such as `%eth0` means something on one machine only; leave it out",
             ),
             (" 10.0.0.0/8", "` 10.0.0.0/8` is not an address range: it has a space in it"),
-            ("10.0.0.0/8\n", "`10.0.0.0/8\n` is not an address range: it has a space in it"),
+            ("10.0.0.0/8\n", "`10.0.0.0/8\\n` is not an address range: it has a space in it"),
             (
                 "10.0.0.0/+8",
                 "`10.0.0.0/+8` is not an address range: the prefix is a plain number, without sign or leading zero",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::text::is_name;
+use crate::text::{is_name, quoted};
 use crate::{
     Direction, EmptyMeans, Family, Listener, Member, PortRange, Protocol, Reach, Rule, SourceRanges, Traffic,
 };
@@ -49,7 +49,8 @@ pub struct LoadBalancer {
 pub enum LoadBalancerError {
     /// The name cannot stand for a load balancer.
     #[error(
-        "{0:?} is not the name of a load balancer: it is empty, has spaces around it or control characters in it"
+        "{} is not the name of a load balancer: it is empty, has spaces around it or control or invisible characters in it",
+        quoted(.0)
     )]
     Name(String),
     /// It has no family.

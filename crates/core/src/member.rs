@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Family;
-use crate::text::is_name;
+use crate::text::{is_name, quoted};
 
 /// Where a member is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -74,7 +74,8 @@ pub struct Member {
 pub enum MemberError {
     /// The name cannot stand for a member.
     #[error(
-        "{0:?} is not the name of a member: it is empty, has spaces around it or control characters in it"
+        "{} is not the name of a member: it is empty, has spaces around it or control or invisible characters in it",
+        quoted(.0)
     )]
     Name(String),
     /// There is nowhere to send traffic to.

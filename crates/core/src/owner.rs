@@ -4,7 +4,7 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::text::{is_name, plain_number};
+use crate::text::{is_name, plain_number, quoted};
 
 /// Whose an object is: the cluster and the thing in it that wants the object.
 ///
@@ -29,7 +29,8 @@ pub enum OwnerError {
     Missing(&'static str),
     /// A value that names nothing.
     #[error(
-        "{value:?} is not a value for `{key}`: it is empty, or has spaces around it or `/` or control characters in it"
+        "{} is not a value for `{key}`: it is empty, or has spaces around it or `/`, control or invisible characters in it",
+        quoted(.value)
     )]
     Value {
         /// The key.
@@ -38,7 +39,7 @@ pub enum OwnerError {
         value: String,
     },
     /// The format is not a number.
-    #[error("the owner is marked in format `{0}`, which is not a number")]
+    #[error("the owner is marked in format {}, which is not a number", quoted(.0))]
     Format(String),
     /// Written by a later version.
     #[error(

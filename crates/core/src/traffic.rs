@@ -25,7 +25,7 @@ enum Part {
 
 /// Ports were given for a protocol that has none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0} has no ports: only tcp, udp, sctp, dccp and udplite have")]
+#[error("{} has no ports: only tcp, udp, sctp, dccp and udplite have", .0.phrase())]
 pub struct NoPorts(Protocol);
 
 /// The ICMP of one family was given for the other.
@@ -162,7 +162,7 @@ pub(crate) fn phrases(first: u128, last: u128) -> Vec<String> {
     split(first, last, 16)
         .into_iter()
         .flat_map(|piece| match piece {
-            Piece::Wholes(from, to) if from == to => vec![protocol_of(from).name()],
+            Piece::Wholes(from, to) if from == to => vec![protocol_of(from).phrase()],
             Piece::Wholes(from, to) => vec![format!("protocols {from}-{to}")],
             Piece::Within(number, from, to) => {
                 let protocol = protocol_of(number);
@@ -223,7 +223,7 @@ impl fmt::Display for Traffic {
             return f.pad("any");
         };
         f.pad(&match self.part {
-            Part::Whole => protocol.name(),
+            Part::Whole => protocol.phrase(),
             Part::Ports(ports) => format!("{protocol} {ports}"),
             Part::IcmpType(icmp_type) => format!("{protocol} {icmp_type}"),
             Part::IcmpCode(icmp_type, code) => format!("{protocol} {icmp_type}/{code}"),
@@ -260,7 +260,7 @@ mod tests {
             (icmp(3, Some(4)), "icmp 3/4"),
             (icmp(8, None), "icmp 8"),
             (Traffic::icmp(Family::V6, 2, Some(0)), "ipv6-icmp 2/0"),
-            (Traffic::of(Protocol::new(99)), "99"),
+            (Traffic::of(Protocol::new(99)), "protocol 99"),
         ] {
             assert_eq!(traffic.to_string(), text);
             assert_eq!(serde_json::to_value(traffic).unwrap(), text);
@@ -269,9 +269,13 @@ mod tests {
 
     #[test]
     fn ports_belong_to_protocols_that_have_them() {
-        let vrrp = Protocol::new(112);
-        let error = Traffic::ports(vrrp, PortRange::ALL).unwrap_err();
-        assert_eq!(error.to_string(), "vrrp has no ports: only tcp, udp, sctp, dccp and udplite have");
+        for (number, name) in [(112, "vrrp"), (7, "protocol 7")] {
+            let error = Traffic::ports(Protocol::new(number), PortRange::ALL).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("{name} has no ports: only tcp, udp, sctp, dccp and udplite have")
+            );
+        }
     }
 
     #[test]
@@ -325,6 +329,8 @@ mod tests {
             (after(icmp(3, Some(4))), Traffic::of(Protocol::ICMP).span().1, &["icmp 3/5-255", "icmp 4-255"]),
             (icmp(3, None).span().0, icmp(4, Some(0)).span().0, &["icmp 3", "icmp 4/0"]),
             (tcp("80").span().0, tcp("80").span().1, &["tcp 80"]),
+            (7 << 16, (9 << 16) - 1, &["protocols 7-8"]),
+            (7 << 16, (8 << 16) - 1, &["protocol 7"]),
             (Traffic::of(Protocol::TCP).span().0, Traffic::of(Protocol::TCP).span().1, &["tcp"]),
         ] {
             assert_eq!(phrases(first, last), expected);

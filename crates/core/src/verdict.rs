@@ -59,14 +59,14 @@ pub enum Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Direction => f.write_str("another direction"),
-            Self::Family => f.write_str("another family"),
-            Self::Protocol => f.write_str("another protocol"),
-            Self::Port => f.write_str("another port"),
-            Self::IcmpType => f.write_str("another ICMP type"),
-            Self::IcmpCode => f.write_str("another ICMP code"),
-            Self::NotInRange(addr, range) => write!(f, "{addr} is not in {range}"),
-            Self::NotInGroup(addr, group) => write!(f, "{addr} is not in group {group}"),
+            Self::Direction => f.pad("another direction"),
+            Self::Family => f.pad("another family"),
+            Self::Protocol => f.pad("another protocol"),
+            Self::Port => f.pad("another port"),
+            Self::IcmpType => f.pad("another ICMP type"),
+            Self::IcmpCode => f.pad("another ICMP code"),
+            Self::NotInRange(addr, range) => f.pad(&format!("{addr} is not in {range}")),
+            Self::NotInGroup(addr, group) => f.pad(&format!("{addr} is not in group {group}")),
         }
     }
 }

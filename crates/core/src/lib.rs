@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 mod address_set;
+mod addresses;
 mod cidr;
 mod direction;
 mod family;
@@ -35,6 +36,7 @@ mod verdict;
 mod want;
 
 pub use address_set::AddressSet;
+pub use addresses::NotUnicast;
 pub use cidr::{Cidr, CidrError};
 pub use direction::Direction;
 pub use family::Family;

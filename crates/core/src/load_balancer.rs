@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,9 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::addresses::unicast;
 use crate::text::{is_name, quoted};
 use crate::{
-    Direction, EmptyMeans, Family, Listener, Member, PortRange, Protocol, Reach, Rule, SourceRanges, Traffic,
+    Direction, EmptyMeans, Family, Listener, Member, NotUnicast, PortRange, Protocol, Reach, Rule,
+    SourceRanges, Traffic,
 };
 
 /// From where a load balancer can be reached at all.
@@ -56,6 +58,14 @@ pub enum LoadBalancerError {
     /// It has no family.
     #[error("load balancer {0} has no address family: give IPv4, IPv6 or both")]
     NoFamily(String),
+    /// It cannot be reached at one of its addresses.
+    #[error("load balancer {name} has an address that nobody can connect to")]
+    Address {
+        /// The load balancer.
+        name: String,
+        /// The address, and why.
+        source: NotUnicast,
+    },
     /// One of its addresses is of a family it does not have.
     #[error("load balancer {name} cannot have the address {address}: it has no {}", Family::of(*address))]
     AddressOfOtherFamily {
@@ -84,6 +94,16 @@ pub enum LoadBalancerError {
         name: String,
         /// The name of both.
         member: String,
+    },
+    /// Two members have one address.
+    #[error("load balancer {name} has two members at {address}, {members}: each needs an address of its own", members = .members.join(" and "))]
+    SameAddress {
+        /// The load balancer.
+        name: String,
+        /// The address of both.
+        address: IpAddr,
+        /// Their names.
+        members: [String; 2],
     },
 }
 
@@ -136,6 +156,10 @@ impl LoadBalancer {
 
     /// The same load balancer on these addresses. Without any, the provider finds some.
     pub fn with_addresses(self, addresses: Vec<IpAddr>) -> Result<Self, LoadBalancerError> {
+        let addresses = match unicast(addresses) {
+            Ok(addresses) => addresses,
+            Err(source) => return Err(LoadBalancerError::Address { name: self.name, source }),
+        };
         if let Some(&address) = addresses.iter().find(|addr| !self.families.contains(&Family::of(**addr))) {
             return Err(LoadBalancerError::AddressOfOtherFamily { name: self.name, address });
         }
@@ -148,6 +172,15 @@ impl LoadBalancer {
         if let Some(double) = members.iter().find(|member| !names.insert(member.name())) {
             let member = double.name().to_owned();
             return Err(LoadBalancerError::SameMember { name: self.name, member });
+        }
+        let mut holders: BTreeMap<IpAddr, &str> = BTreeMap::new();
+        for member in &members {
+            for &address in member.addresses() {
+                if let Some(holder) = holders.insert(address, member.name()) {
+                    let members = [holder, member.name()].map(str::to_owned);
+                    return Err(LoadBalancerError::SameAddress { name: self.name, address, members });
+                }
+            }
         }
         Ok(Self { members, ..self })
     }
@@ -173,7 +206,7 @@ impl LoadBalancer {
         &self.families
     }
 
-    /// The addresses it should have, all of its families; empty where the provider finds some.
+    /// The addresses it should have, all of its families, none twice; empty where the provider finds some.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
@@ -183,7 +216,7 @@ impl LoadBalancer {
         &self.listeners
     }
 
-    /// Who gets the traffic; no two of one name.
+    /// Who gets the traffic; no two of one name or at one address.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
@@ -281,13 +314,18 @@ mod tests {
     }
 
     #[test]
-    fn members_have_names_of_their_own() {
-        let member = |name: &str| Member::new(name, ["192.0.2.1".parse().unwrap()]).unwrap();
+    fn members_have_names_and_addresses_of_their_own() {
+        let at = |name: &str, address: &str| Member::new(name, [address.parse().unwrap()]).unwrap();
+        let member = |name: &str| at(name, if name == "a" { "192.0.2.1" } else { "192.0.2.2" });
         let web = || web(vec![listener(80, ListenerProtocol::Tcp)], SourceRanges::absent()).unwrap();
         assert_eq!(web().with_members(vec![member("a"), member("b")]).unwrap().members().len(), 2);
         assert_eq!(
             web().with_members(vec![member("a"), member("b"), member("a")]).unwrap_err().to_string(),
             "load balancer web has two members called a: names tell members apart"
+        );
+        assert_eq!(
+            web().with_members(vec![member("a"), at("c", "::ffff:192.0.2.1")]).unwrap_err().to_string(),
+            "load balancer web has two members at 192.0.2.1, a and c: each needs an address of its own"
         );
     }
 
@@ -329,7 +367,11 @@ mod tests {
         let web = web.unwrap();
         assert_eq!(web.reach().to_string(), "everyone over IPv4 on tcp 443");
         let on = |address: &str| web.clone().with_addresses(vec![address.parse().unwrap()]);
-        assert!(on("192.0.2.10").is_ok());
+        assert_eq!(on("::ffff:192.0.2.10").unwrap().addresses(), on("192.0.2.10").unwrap().addresses());
+        assert_eq!(
+            on("0.0.0.0").unwrap_err().to_string(),
+            "load balancer web has an address that nobody can connect to"
+        );
         assert_eq!(
             on("2001:db8::10").unwrap_err().to_string(),
             "load balancer web cannot have the address 2001:db8::10: it has no IPv6"

@@ -55,7 +55,7 @@ pub use protocol::{Protocol, ProtocolError};
 pub use reach::Reach;
 pub use rule::{Peer, Rule, RuleError};
 pub use rule_set::{RuleDiff, diff, normalise};
-pub use source_ranges::{EmptyMeans, SourceRanges};
+pub use source_ranges::{Admission, EmptyMeans, SourceRanges, SourceRangesError};
 pub use traffic::{IcmpOfOtherFamily, NoPorts, Traffic};
 pub use verdict::{Explanation, Mismatch, Verdict, explain, verdict};
 pub use want::{Target, Want};

@@ -9,8 +9,8 @@ use thiserror::Error;
 use crate::addresses::unicast;
 use crate::text::{is_name, quoted};
 use crate::{
-    Direction, EmptyMeans, Family, Listener, Member, NotUnicast, PortRange, Protocol, Reach, Rule,
-    SourceRanges, Traffic,
+    Admission, Direction, Family, Listener, Member, NotUnicast, PortRange, Protocol, Reach, Rule, Traffic,
+    normalise,
 };
 
 /// From where a load balancer can be reached at all.
@@ -41,8 +41,7 @@ pub struct LoadBalancer {
     addresses: Vec<IpAddr>,
     listeners: Vec<Listener>,
     members: Vec<Member>,
-    source_ranges: SourceRanges,
-    empty_means: EmptyMeans,
+    admission: Admission,
     drain_deadline: Duration,
 }
 
@@ -119,8 +118,7 @@ impl LoadBalancer {
         scheme: Scheme,
         families: impl IntoIterator<Item = Family>,
         listeners: Vec<Listener>,
-        source_ranges: SourceRanges,
-        empty_means: EmptyMeans,
+        admission: Admission,
     ) -> Result<Self, LoadBalancerError> {
         let name = name.into();
         let families: BTreeSet<Family> = families.into_iter().collect();
@@ -148,8 +146,7 @@ impl LoadBalancer {
             addresses: Vec::new(),
             listeners,
             members: Vec::new(),
-            source_ranges,
-            empty_means,
+            admission,
             drain_deadline: Self::DRAIN_DEADLINE,
         })
     }
@@ -221,14 +218,9 @@ impl LoadBalancer {
         &self.members
     }
 
-    /// The ranges that may connect, as given.
-    pub fn source_ranges(&self) -> &SourceRanges {
-        &self.source_ranges
-    }
-
-    /// What an empty list of ranges means to whoever gave it.
-    pub fn empty_means(&self) -> EmptyMeans {
-        self.empty_means
+    /// Who may connect.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// How long the connections of a leaving member are waited for.
@@ -236,7 +228,8 @@ impl LoadBalancer {
         self.drain_deadline
     }
 
-    /// What has to be let in: each listener's port from each range that may connect.
+    /// What has to be let in: each listener's port from each range that may connect. Normalised, so that a
+    /// range given twice, or within another, makes no rule of its own.
     pub fn ingress_rules(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
         for listener in &self.listeners {
@@ -244,14 +237,14 @@ impl LoadBalancer {
                 let traffic = Traffic::ports(protocol, PortRange::single(listener.port()))
                     .expect("listeners are on protocols with ports");
                 for &family in &self.families {
-                    for peer in self.source_ranges.peers(family, self.empty_means) {
+                    for peer in self.admission.peers(family) {
                         let rule = Rule::new(Direction::Ingress, family, traffic, peer);
                         rules.push(rule.expect("the peers of a family are of that family"));
                     }
                 }
             }
         }
-        rules
+        normalise(rules)
     }
 
     /// Who may reach it.
@@ -263,14 +256,18 @@ impl LoadBalancer {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ListenerProtocol;
+    use crate::{EmptyMeans, ListenerProtocol, SourceRanges};
 
     fn listener(port: u16, protocol: ListenerProtocol) -> Listener {
         Listener::new(port, protocol, 30000 + port).unwrap()
     }
 
     fn web(listeners: Vec<Listener>, ranges: SourceRanges) -> Result<LoadBalancer, LoadBalancerError> {
-        LoadBalancer::new("web", Scheme::Internal, Family::ALL, listeners, ranges, EmptyMeans::Nobody)
+        LoadBalancer::new("web", Scheme::Internal, Family::ALL, listeners, strict(ranges))
+    }
+
+    fn strict(ranges: SourceRanges) -> Admission {
+        Admission { ranges, empty_means: EmptyMeans::Nobody }
     }
 
     fn ranges(list: &[&str]) -> SourceRanges {
@@ -304,8 +301,7 @@ mod tests {
         let http = || vec![listener(80, ListenerProtocol::Tcp)];
         let new = |name: &str, families: &[Family], listeners| {
             let families = families.iter().copied();
-            let ranges = SourceRanges::absent();
-            LoadBalancer::new(name, Scheme::Internal, families, listeners, ranges, EmptyMeans::Nobody)
+            LoadBalancer::new(name, Scheme::Internal, families, listeners, strict(SourceRanges::absent()))
                 .unwrap_err()
         };
         assert_eq!(new("", &Family::ALL, http()), LoadBalancerError::Name(String::new()));
@@ -340,16 +336,16 @@ mod tests {
             texts(ranges(&["10.0.0.5/8", "2001:db8::/32"])),
             [
                 "in tcp 53 from 10.0.0.5/8",
-                "in tcp 53 from 2001:db8::/32",
-                "in udp 53 from 10.0.0.5/8",
-                "in udp 53 from 2001:db8::/32",
                 "in tcp 443 from 10.0.0.5/8",
+                "in udp 53 from 10.0.0.5/8",
+                "in tcp 53 from 2001:db8::/32",
                 "in tcp 443 from 2001:db8::/32",
+                "in udp 53 from 2001:db8::/32",
             ]
         );
         assert_eq!(
-            texts(ranges(&["10.0.0.0/8"])),
-            ["in tcp 53 from 10.0.0.0/8", "in udp 53 from 10.0.0.0/8", "in tcp 443 from 10.0.0.0/8"]
+            texts(ranges(&["10.0.0.0/8", "10.0.0.1/8", "10.1.0.0/16"])),
+            ["in tcp 53 from 10.0.0.0/8", "in tcp 443 from 10.0.0.0/8", "in udp 53 from 10.0.0.0/8"]
         );
         assert_eq!(texts(ranges(&[])), [""; 0]);
     }
@@ -361,8 +357,7 @@ mod tests {
             Scheme::InternetFacing,
             [Family::V4],
             vec![listener(443, ListenerProtocol::Tcp)],
-            SourceRanges::absent(),
-            EmptyMeans::Nobody,
+            strict(SourceRanges::absent()),
         );
         let web = web.unwrap();
         assert_eq!(web.reach().to_string(), "everyone over IPv4 on tcp 443");

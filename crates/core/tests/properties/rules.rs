@@ -22,12 +22,13 @@ proptest! {
         for (probe, allowed) in probes.iter().zip(allowed(&all, &probes)) {
             let packet = probe.packet();
             match verdict(&packet, &groups) {
-                Verdict::Allow { group, rule } => {
+                Verdict::Allow { group, index: place, rule } => {
                     prop_assert!(allowed, "{probe:?}");
                     // The first that lets it pass is the one that is named.
                     let index = all.iter().position(|plain| plain.lets(probe)).unwrap();
                     prop_assert_eq!(rule, &all[index].rule());
                     prop_assert_eq!(group, &groups[usize::from(index >= first.len())]);
+                    prop_assert_eq!(place, index.checked_sub(first.len()).unwrap_or(index));
                 }
                 Verdict::Drop => prop_assert!(!allowed, "{:?}", probe),
             }

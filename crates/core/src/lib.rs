@@ -48,7 +48,7 @@ pub use member::{Member, MemberError, MemberState};
 pub use outcome::Outcome;
 pub use owner::{Owner, OwnerError};
 pub use packet::{Packet, PacketError};
-pub use plan::{Change, Detail, PlanView, Sign, placeholder};
+pub use plan::{Access, Calls, Change, Detail, PlanError, PlanView, ReachChange, Sign, placeholder};
 pub use port::{PortError, PortRange};
 pub use problem::Problem;
 pub use protocol::{Protocol, ProtocolError};

@@ -249,7 +249,7 @@ impl LoadBalancer {
 
     /// Who may reach it.
     pub fn reach(&self) -> Reach {
-        Reach::of(&self.ingress_rules())
+        Reach::of(Direction::Ingress, &self.ingress_rules())
     }
 }
 

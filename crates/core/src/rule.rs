@@ -283,7 +283,8 @@ mod tests {
         assert_eq!(
             serde_json::to_value(rule).unwrap(),
             serde_json::json!({
-                "direction": "ingress", "family": "IPv4", "traffic": "tcp 22",
+                "direction": "ingress", "family": "IPv4",
+                "traffic": {"text": "tcp 22", "protocol": "tcp", "ports": {"first": 22, "last": 22}},
                 "peer": {"group": "dev"}, "description": "shell",
             })
         );

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use unicode_width::UnicodeWidthStr;
+
 /// Reads a number of plain digits: no sign, no leading zero, no space. `str::parse` alone would take
 /// `+80` and `080`, which other programs read as something else or refuse. A number too large for the type
 /// becomes the largest, which is out of every range that is read here.
@@ -62,6 +64,34 @@ pub(crate) fn quoted(text: &str) -> String {
     shown
 }
 
+/// The text with spaces after it up to a width in columns of a terminal, where a character may take two.
+pub(crate) fn padded(text: &str, width: usize) -> String {
+    format!("{text}{:gap$}", "", gap = width.saturating_sub(text.width()))
+}
+
+/// A list as people can take it in: the first twenty, and how many more there are.
+pub(crate) fn told(items: &[String], separator: &str) -> String {
+    const TOLD: usize = 20;
+    let told = items[..items.len().min(TOLD)].join(separator);
+    match items.len().saturating_sub(TOLD) {
+        0 => told,
+        more => format!("{told}{separator}… and {} more", with_commas(more)),
+    }
+}
+
+/// `4980` as `4,980`.
+fn with_commas(number: usize) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 fn push_shown(text: &mut String, character: char) {
     if is_hidden(character) {
         write!(text, "{}", character.escape_default()).expect("a string takes everything");
@@ -104,6 +134,25 @@ mod tests {
     #[test]
     fn hidden_characters_are_shown() {
         assert_eq!(shown("a\nb\u{1b}[31m\u{202e}é"), "a\\nb\\u{1b}[31m\\u{202e}é");
+    }
+
+    #[test]
+    fn pads_by_columns() {
+        for (text, padded_text) in [("shop", "shop  "), ("東京", "東京  "), ("e\u{301}", "e\u{301}     ")]
+        {
+            assert_eq!(padded(text, 6), padded_text);
+        }
+        assert_eq!(padded("longer", 3), "longer");
+    }
+
+    #[test]
+    fn long_lists_are_cut() {
+        let list = |length: usize| vec!["x".to_owned(); length];
+        assert_eq!(told(&list(20), ", "), ["x"; 20].join(", "));
+        assert!(told(&list(5000), ", ").ends_with(", x, … and 4,980 more"));
+        for (number, text) in [(1, "1"), (999, "999"), (1000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(with_commas(number), text);
+        }
     }
 
     #[test]

@@ -16,7 +16,10 @@ use crate::text::{plain_number, quoted};
 /// `10.0.0.5/8`. It compares as the network it stands for: `10.0.0.5/8 == 10.0.0.0/8`.
 ///
 /// An IPv4-mapped range of prefix 96 or longer (`::ffff:192.0.2.0/120`) is the IPv4 network
-/// (`192.0.2.0/24`) in every respect but its printing.
+/// (`192.0.2.0/24`) in every respect but its printing. A shorter one holds the place of IPv4 among other
+/// addresses, and is compared by its bits as if that place were addresses of its own: `::fffe:0:0/95` and
+/// `::fffe:0:0/96` are two ranges here, although no packet tells them apart. [`AddressSet`](crate::AddressSet)
+/// knows them as one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Cidr {
@@ -109,7 +112,8 @@ impl Cidr {
         self.covers(&Self::host(addr))
     }
 
-    /// Whether every address of `other` is in this range.
+    /// Whether every address of `other` is in this range, by family and bits: `false` may be too strict at the
+    /// place of IPv4 in IPv6 (see [`Cidr`]), `true` never is.
     pub fn covers(&self, other: &Self) -> bool {
         let (first, prefix) = self.wide();
         let (other_first, other_prefix) = other.wide();

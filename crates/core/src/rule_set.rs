@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use crate::{Direction, Family, Peer, Rule, Traffic};
 
-/// The same access in fewer rules: sorted, without doubles, without rules that another one wholly covers.
+/// The same access in fewer rules: sorted, without doubles, without rules that another one covers (see
+/// [`Rule::covers`]). What only several others cover together stays.
 ///
 /// Neighbours are not merged (two halves of a range stay two rules): an administrator should find again what
 /// was asked for. Of equal rules the first one stays, with its description.
@@ -106,8 +107,8 @@ impl RuleDiff {
     }
 }
 
-/// Compares two lists by what their rules allow, so that a rule is never removed and added again for the
-/// way it is written.
+/// Compares two lists by their rules as [`Rule`] does, so that a rule is never removed and added again for the
+/// way its range is written or for its words.
 pub fn diff(current: &[Rule], wanted: &[Rule]) -> RuleDiff {
     let (current, wanted) = (distinct(current), distinct(wanted));
     let mut diff = RuleDiff::default();

@@ -23,16 +23,20 @@ pub(crate) fn is_name(text: &str) -> bool {
 /// Whether a character does something to a text instead of showing in it: it starts another line, moves a
 /// terminal's cursor, turns the direction of writing, or makes two texts look the same that are not.
 pub(crate) fn is_hidden(character: char) -> bool {
-    character.is_control()
-        || matches!(
-            character,
-            // Soft hyphen, grapheme joiner, Arabic letter mark, the fillers of Hangul, Mongolian separators.
-            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{3164}' | '\u{ffa0}' | '\u{180b}'..='\u{180f}'
-            // Zero width, line and paragraph separators, marks of direction, invisible operators.
-            | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}'
-            // Annotations, selectors of variants, tags.
-            | '\u{fff9}'..='\u{fffb}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0000}'..='\u{e0fff}'
-        )
+    let invisible = matches!(
+        character,
+        // Soft hyphen, grapheme joiner, Mongolian and Hangul fillers, zero width, invisible operators.
+        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200d}'
+        | '\u{2060}'..='\u{2065}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        // Annotations, selectors of variants, tags.
+        | '\u{fe00}'..='\u{fe0f}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}'
+    );
+    let of_direction = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{206f}'
+    );
+    let of_lines = matches!(character, '\u{2028}' | '\u{2029}');
+    character.is_control() || invisible || of_direction || of_lines
 }
 
 /// The text with everything that does not show written as an escape, such as `\n` or `\u{1b}`.
@@ -52,6 +56,9 @@ pub(crate) fn quoted(text: &str) -> String {
     let mut room = LONGEST;
     for character in text.chars() {
         let mut next = String::new();
+        if character == '`' {
+            next.push('\\');
+        }
         push_shown(&mut next, character);
         let Some(left) = room.checked_sub(next.chars().count()) else {
             shown.push('…');
@@ -158,6 +165,7 @@ mod tests {
     #[test]
     fn quotes_are_short_and_hide_nothing() {
         assert_eq!(quoted("10.0.0.0/8\n"), "`10.0.0.0/8\\n`");
+        assert_eq!(quoted("a` is fine, `b"), "`a\\` is fine, \\`b`");
         assert_eq!(quoted(&"é".repeat(60)), format!("`{}`", "é".repeat(60)));
         assert_eq!(quoted(&"é".repeat(61)), format!("`{}…`", "é".repeat(60)));
         assert_eq!(quoted(&"\0".repeat(100)), format!("`{}…`", "\\u{0}".repeat(12)));

@@ -1,6 +1,8 @@
 //! What a plan looks like, as text and as JSON.
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
+use std::slice;
+
 use portcullis_core::{
     Access, Calls, Change, Cidr, Detail, Direction, Family, Owner, Peer, PlanError, PlanView, PortRange,
     Protocol, Reach, ReachChange, Rule, Sign, Traffic, placeholder,
@@ -145,8 +147,8 @@ What it may reach: before  nothing
 Reaches further:   10.0.1.0/24 on tcp 8080
 2 calls, none destructive.
 ";
-    assert_eq!(plan(&[web.clone()], &[web.clone(), near.clone()]).to_string(), expected);
-    let wider = plan(&[near.clone()], &[web.clone(), far.clone()]);
+    assert_eq!(plan(slice::from_ref(&web), &[web.clone(), near.clone()]).to_string(), expected);
+    let wider = plan(slice::from_ref(&near), &[web.clone(), far.clone()]);
     let texts: Vec<String> = wider.wider().iter().map(|(way, reach)| format!("{way} {reach}")).collect();
     assert_eq!(
         texts,

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Family;
-use crate::text::plain_number;
+use crate::text::{plain_number, quoted};
 
 /// A range of addresses, written `address/prefix`.
 ///
@@ -16,7 +16,10 @@ use crate::text::plain_number;
 /// `10.0.0.5/8`. It compares as the network it stands for: `10.0.0.5/8 == 10.0.0.0/8`.
 ///
 /// An IPv4-mapped range of prefix 96 or longer (`::ffff:192.0.2.0/120`) is the IPv4 network
-/// (`192.0.2.0/24`) in every respect but its printing.
+/// (`192.0.2.0/24`) in every respect but its printing. A shorter one holds the place of IPv4 among other
+/// addresses, and is compared by its bits as if that place were addresses of its own: `::fffe:0:0/95` and
+/// `::fffe:0:0/96` are two ranges here, although no packet tells them apart. [`AddressSet`](crate::AddressSet)
+/// knows them as one.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Cidr {
@@ -28,24 +31,25 @@ pub struct Cidr {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CidrError {
     /// Spaces somewhere.
-    #[error("`{0}` is not an address range: it has a space in it")]
+    #[error("{} is not an address range: it has a space in it", quoted(.0))]
     Space(String),
-    /// No `/`.
+    /// No `/`. What is there is an address, and safe to print.
     #[error("`{0}` is not an address range: the prefix is missing, as in `{0}/{1}` for one address")]
     NoPrefix(String, u8),
     /// An IPv6 zone.
     #[error(
-        "`{0}` is not an address range: a zone such as `%eth0` means something on one machine only; leave it out"
+        "{} is not an address range: a zone such as `%eth0` means something on one machine only; leave it out",
+        quoted(.0)
     )]
     Zone(String),
     /// What stands before the `/` is no address.
-    #[error("`{0}` is not an address range: `{1}` is not an IPv4 or IPv6 address")]
+    #[error("{} is not an address range: {} is not an IPv4 or IPv6 address", quoted(.0), quoted(.1))]
     Address(String, String),
     /// What stands after the `/` is no plain number.
-    #[error("`{0}` is not an address range: the prefix is a plain number, without sign or leading zero")]
+    #[error("{} is not an address range: the prefix is a plain number, without sign or leading zero", quoted(.0))]
     Prefix(String),
     /// The prefix is longer than the addresses of the family.
-    #[error("`{0}` is not an address range: the prefix of an {1} range is 0 to {bits}", bits = .1.bits())]
+    #[error("{text} is not an address range: the prefix of an {family} range is 0 to {bits}", text = quoted(.0), family = .1, bits = .1.bits())]
     TooLong(String, Family),
 }
 
@@ -108,7 +112,8 @@ impl Cidr {
         self.covers(&Self::host(addr))
     }
 
-    /// Whether every address of `other` is in this range.
+    /// Whether every address of `other` is in this range, by family and bits: `false` may be too strict at the
+    /// place of IPv4 in IPv6 (see [`Cidr`]), `true` never is.
     pub fn covers(&self, other: &Self) -> bool {
         let (first, prefix) = self.wide();
         let (other_first, other_prefix) = other.wide();
@@ -320,7 +325,7 @@ mod tests {
                 "`fe80::1%eth0/64` is not an address range: a zone such as `%eth0` means something on one machine only; leave it out",
             ),
             (" 10.0.0.0/8", "` 10.0.0.0/8` is not an address range: it has a space in it"),
-            ("10.0.0.0/8\n", "`10.0.0.0/8\n` is not an address range: it has a space in it"),
+            ("10.0.0.0/8\n", "`10.0.0.0/8\\n` is not an address range: it has a space in it"),
             (
                 "10.0.0.0/+8",
                 "`10.0.0.0/+8` is not an address range: the prefix is a plain number, without sign or leading zero",

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Rule;
-use crate::text::is_name;
+use crate::text::{is_name, quoted};
 
 /// What a provider calls a group, in its own form: an AWS group id, an OpenStack UUID, a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -13,7 +13,10 @@ pub struct GroupId(String);
 
 /// The text cannot stand for a group.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0:?} is not the id of a group: it is empty, has spaces around it or control characters in it")]
+#[error(
+    "{} is not the id of a group: it is empty, has spaces around it or control or invisible characters in it",
+    quoted(.0)
+)]
 pub struct GroupIdError(String);
 
 impl GroupId {

@@ -3,6 +3,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::text::{is_hidden, quoted};
+
 /// How a load balancer finds out whether a member can serve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HealthCheck {
@@ -57,7 +59,7 @@ pub enum HealthCheckError {
     #[error("a health check cannot go to port 0: give a port from 1 to 65535, or the traffic port")]
     PortZero,
     /// The path is not one.
-    #[error("{0:?} is not the path of a health check: it starts with `/` and has no spaces in it")]
+    #[error("{} is not the path of a health check: it starts with `/` and has no spaces or invisible characters in it", quoted(.0))]
     Path(String),
     /// Interval and timeout do not fit.
     #[error(
@@ -82,7 +84,7 @@ impl HealthCheck {
         }
         // The path stands in configuration files and requests, where a space or a line break would end it.
         if let Some(path) = probe.path()
-            && (!path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || c.is_control()))
+            && (!path.starts_with('/') || path.contains(|c: char| c.is_whitespace() || is_hidden(c)))
         {
             return Err(HealthCheckError::Path(path.to_owned()));
         }
@@ -150,15 +152,15 @@ impl fmt::Display for HealthCheck {
             Probe::Http { .. } => "http",
             Probe::Https { .. } => "https",
         };
-        write!(f, "{protocol}")?;
-        match self.port {
-            HealthPort::Traffic => write!(f, " traffic port")?,
-            HealthPort::Number(port) => write!(f, " {port}")?,
-        }
-        if let Some(path) = self.probe.path() {
-            write!(f, " {path}")?;
-        }
-        write!(f, " every {:?}", self.interval)
+        let port = match self.port {
+            HealthPort::Traffic => "traffic port".to_owned(),
+            HealthPort::Number(port) => port.to_string(),
+        };
+        let path = self.probe.path().map(|path| format!(" {path}")).unwrap_or_default();
+        f.pad(&format!(
+            "{protocol} {port}{path} every {:?}, timeout {:?}, healthy after {}, unhealthy after {}",
+            self.interval, self.timeout, self.healthy_threshold, self.unhealthy_threshold
+        ))
     }
 }
 
@@ -180,11 +182,17 @@ mod tests {
             HealthCheck::new(Probe::Tcp, HealthPort::Number(0)).unwrap_err(),
             HealthCheckError::PortZero
         );
-        for path in ["", "healthz", "/a b", "/a\nb", "/a\u{7f}"] {
+        for path in ["", "healthz", "/a b", "/a\nb", "/a\u{7f}", "/a\u{200b}"] {
             assert_eq!(http(path).unwrap_err(), HealthCheckError::Path(path.to_owned()));
         }
-        assert_eq!(http("/healthz").unwrap().to_string(), "http 10256 /healthz every 10s");
-        assert_eq!(tcp().to_string(), "tcp traffic port every 10s");
+        assert_eq!(
+            http("/healthz").unwrap().to_string(),
+            "http 10256 /healthz every 10s, timeout 5s, healthy after 3, unhealthy after 3"
+        );
+        assert_eq!(
+            tcp().with_thresholds(2, 4).unwrap().to_string(),
+            "tcp traffic port every 10s, timeout 5s, healthy after 2, unhealthy after 4"
+        );
     }
 
     #[test]

@@ -9,6 +9,7 @@
 #![warn(missing_docs)]
 
 mod address_set;
+mod addresses;
 mod cidr;
 mod direction;
 mod family;
@@ -35,6 +36,7 @@ mod verdict;
 mod want;
 
 pub use address_set::AddressSet;
+pub use addresses::NotUnicast;
 pub use cidr::{Cidr, CidrError};
 pub use direction::Direction;
 pub use family::Family;
@@ -46,14 +48,14 @@ pub use member::{Member, MemberError, MemberState};
 pub use outcome::Outcome;
 pub use owner::{Owner, OwnerError};
 pub use packet::{Packet, PacketError};
-pub use plan::{Change, Detail, PlanView, Sign, placeholder};
+pub use plan::{Access, Calls, Change, Detail, PlanError, PlanView, ReachChange, Sign, placeholder};
 pub use port::{PortError, PortRange};
 pub use problem::Problem;
 pub use protocol::{Protocol, ProtocolError};
 pub use reach::Reach;
 pub use rule::{Peer, Rule, RuleError};
 pub use rule_set::{RuleDiff, diff, normalise};
-pub use source_ranges::{EmptyMeans, SourceRanges};
+pub use source_ranges::{Admission, EmptyMeans, SourceRanges, SourceRangesError};
 pub use traffic::{IcmpOfOtherFamily, NoPorts, Traffic};
 pub use verdict::{Explanation, Mismatch, Verdict, explain, verdict};
 pub use want::{Target, Want};

@@ -110,7 +110,7 @@ impl Listener {
 
 impl fmt::Display for Listener {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.protocol, self.port)
+        f.pad(&format!("{} {}", self.protocol, self.port))
     }
 }
 

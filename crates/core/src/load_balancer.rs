@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
@@ -6,9 +6,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::text::is_name;
+use crate::addresses::unicast;
+use crate::text::{is_name, quoted};
 use crate::{
-    Direction, EmptyMeans, Family, Listener, Member, PortRange, Protocol, Reach, Rule, SourceRanges, Traffic,
+    Admission, Direction, Family, Listener, Member, NotUnicast, PortRange, Protocol, Reach, Rule, Traffic,
+    normalise,
 };
 
 /// From where a load balancer can be reached at all.
@@ -39,8 +41,7 @@ pub struct LoadBalancer {
     addresses: Vec<IpAddr>,
     listeners: Vec<Listener>,
     members: Vec<Member>,
-    source_ranges: SourceRanges,
-    empty_means: EmptyMeans,
+    admission: Admission,
     drain_deadline: Duration,
 }
 
@@ -49,12 +50,21 @@ pub struct LoadBalancer {
 pub enum LoadBalancerError {
     /// The name cannot stand for a load balancer.
     #[error(
-        "{0:?} is not the name of a load balancer: it is empty, has spaces around it or control characters in it"
+        "{} is not the name of a load balancer: it is empty, has spaces around it or control or invisible characters in it",
+        quoted(.0)
     )]
     Name(String),
     /// It has no family.
     #[error("load balancer {0} has no address family: give IPv4, IPv6 or both")]
     NoFamily(String),
+    /// It cannot be reached at one of its addresses.
+    #[error("load balancer {name} has an address that nobody can connect to")]
+    Address {
+        /// The load balancer.
+        name: String,
+        /// The address, and why.
+        source: NotUnicast,
+    },
     /// One of its addresses is of a family it does not have.
     #[error("load balancer {name} cannot have the address {address}: it has no {}", Family::of(*address))]
     AddressOfOtherFamily {
@@ -84,6 +94,16 @@ pub enum LoadBalancerError {
         /// The name of both.
         member: String,
     },
+    /// Two members have one address.
+    #[error("load balancer {name} has two members at {address}, {members}: each needs an address of its own", members = .members.join(" and "))]
+    SameAddress {
+        /// The load balancer.
+        name: String,
+        /// The address of both.
+        address: IpAddr,
+        /// Their names.
+        members: [String; 2],
+    },
 }
 
 impl LoadBalancer {
@@ -98,8 +118,7 @@ impl LoadBalancer {
         scheme: Scheme,
         families: impl IntoIterator<Item = Family>,
         listeners: Vec<Listener>,
-        source_ranges: SourceRanges,
-        empty_means: EmptyMeans,
+        admission: Admission,
     ) -> Result<Self, LoadBalancerError> {
         let name = name.into();
         let families: BTreeSet<Family> = families.into_iter().collect();
@@ -127,14 +146,17 @@ impl LoadBalancer {
             addresses: Vec::new(),
             listeners,
             members: Vec::new(),
-            source_ranges,
-            empty_means,
+            admission,
             drain_deadline: Self::DRAIN_DEADLINE,
         })
     }
 
     /// The same load balancer on these addresses. Without any, the provider finds some.
     pub fn with_addresses(self, addresses: Vec<IpAddr>) -> Result<Self, LoadBalancerError> {
+        let addresses = match unicast(addresses) {
+            Ok(addresses) => addresses,
+            Err(source) => return Err(LoadBalancerError::Address { name: self.name, source }),
+        };
         if let Some(&address) = addresses.iter().find(|addr| !self.families.contains(&Family::of(**addr))) {
             return Err(LoadBalancerError::AddressOfOtherFamily { name: self.name, address });
         }
@@ -147,6 +169,15 @@ impl LoadBalancer {
         if let Some(double) = members.iter().find(|member| !names.insert(member.name())) {
             let member = double.name().to_owned();
             return Err(LoadBalancerError::SameMember { name: self.name, member });
+        }
+        let mut holders: BTreeMap<IpAddr, &str> = BTreeMap::new();
+        for member in &members {
+            for &address in member.addresses() {
+                if let Some(holder) = holders.insert(address, member.name()) {
+                    let members = [holder, member.name()].map(str::to_owned);
+                    return Err(LoadBalancerError::SameAddress { name: self.name, address, members });
+                }
+            }
         }
         Ok(Self { members, ..self })
     }
@@ -172,7 +203,7 @@ impl LoadBalancer {
         &self.families
     }
 
-    /// The addresses it should have, all of its families; empty where the provider finds some.
+    /// The addresses it should have, all of its families, none twice; empty where the provider finds some.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
@@ -182,19 +213,14 @@ impl LoadBalancer {
         &self.listeners
     }
 
-    /// Who gets the traffic; no two of one name.
+    /// Who gets the traffic; no two of one name or at one address.
     pub fn members(&self) -> &[Member] {
         &self.members
     }
 
-    /// The ranges that may connect, as given.
-    pub fn source_ranges(&self) -> &SourceRanges {
-        &self.source_ranges
-    }
-
-    /// What an empty list of ranges means to whoever gave it.
-    pub fn empty_means(&self) -> EmptyMeans {
-        self.empty_means
+    /// Who may connect.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// How long the connections of a leaving member are waited for.
@@ -202,7 +228,8 @@ impl LoadBalancer {
         self.drain_deadline
     }
 
-    /// What has to be let in: each listener's port from each range that may connect.
+    /// What has to be let in: each listener's port from each range that may connect. Normalised, so that a
+    /// range given twice, or within another, makes no rule of its own.
     pub fn ingress_rules(&self) -> Vec<Rule> {
         let mut rules = Vec::new();
         for listener in &self.listeners {
@@ -210,33 +237,37 @@ impl LoadBalancer {
                 let traffic = Traffic::ports(protocol, PortRange::single(listener.port()))
                     .expect("listeners are on protocols with ports");
                 for &family in &self.families {
-                    for peer in self.source_ranges.peers(family, self.empty_means) {
+                    for peer in self.admission.peers(family) {
                         let rule = Rule::new(Direction::Ingress, family, traffic, peer);
                         rules.push(rule.expect("the peers of a family are of that family"));
                     }
                 }
             }
         }
-        rules
+        normalise(rules)
     }
 
     /// Who may reach it.
     pub fn reach(&self) -> Reach {
-        Reach::of(&self.ingress_rules())
+        Reach::of(Direction::Ingress, &self.ingress_rules())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ListenerProtocol;
+    use crate::{EmptyMeans, ListenerProtocol, SourceRanges};
 
     fn listener(port: u16, protocol: ListenerProtocol) -> Listener {
         Listener::new(port, protocol, 30000 + port).unwrap()
     }
 
     fn web(listeners: Vec<Listener>, ranges: SourceRanges) -> Result<LoadBalancer, LoadBalancerError> {
-        LoadBalancer::new("web", Scheme::Internal, Family::ALL, listeners, ranges, EmptyMeans::Nobody)
+        LoadBalancer::new("web", Scheme::Internal, Family::ALL, listeners, strict(ranges))
+    }
+
+    fn strict(ranges: SourceRanges) -> Admission {
+        Admission { ranges, empty_means: EmptyMeans::Nobody }
     }
 
     fn ranges(list: &[&str]) -> SourceRanges {
@@ -270,8 +301,7 @@ mod tests {
         let http = || vec![listener(80, ListenerProtocol::Tcp)];
         let new = |name: &str, families: &[Family], listeners| {
             let families = families.iter().copied();
-            let ranges = SourceRanges::absent();
-            LoadBalancer::new(name, Scheme::Internal, families, listeners, ranges, EmptyMeans::Nobody)
+            LoadBalancer::new(name, Scheme::Internal, families, listeners, strict(SourceRanges::absent()))
                 .unwrap_err()
         };
         assert_eq!(new("", &Family::ALL, http()), LoadBalancerError::Name(String::new()));
@@ -280,13 +310,18 @@ mod tests {
     }
 
     #[test]
-    fn members_have_names_of_their_own() {
-        let member = |name: &str| Member::new(name, ["192.0.2.1".parse().unwrap()]).unwrap();
+    fn members_have_names_and_addresses_of_their_own() {
+        let at = |name: &str, address: &str| Member::new(name, [address.parse().unwrap()]).unwrap();
+        let member = |name: &str| at(name, if name == "a" { "192.0.2.1" } else { "192.0.2.2" });
         let web = || web(vec![listener(80, ListenerProtocol::Tcp)], SourceRanges::absent()).unwrap();
         assert_eq!(web().with_members(vec![member("a"), member("b")]).unwrap().members().len(), 2);
         assert_eq!(
             web().with_members(vec![member("a"), member("b"), member("a")]).unwrap_err().to_string(),
             "load balancer web has two members called a: names tell members apart"
+        );
+        assert_eq!(
+            web().with_members(vec![member("a"), at("c", "::ffff:192.0.2.1")]).unwrap_err().to_string(),
+            "load balancer web has two members at 192.0.2.1, a and c: each needs an address of its own"
         );
     }
 
@@ -301,16 +336,16 @@ mod tests {
             texts(ranges(&["10.0.0.5/8", "2001:db8::/32"])),
             [
                 "in tcp 53 from 10.0.0.5/8",
-                "in tcp 53 from 2001:db8::/32",
-                "in udp 53 from 10.0.0.5/8",
-                "in udp 53 from 2001:db8::/32",
                 "in tcp 443 from 10.0.0.5/8",
+                "in udp 53 from 10.0.0.5/8",
+                "in tcp 53 from 2001:db8::/32",
                 "in tcp 443 from 2001:db8::/32",
+                "in udp 53 from 2001:db8::/32",
             ]
         );
         assert_eq!(
-            texts(ranges(&["10.0.0.0/8"])),
-            ["in tcp 53 from 10.0.0.0/8", "in udp 53 from 10.0.0.0/8", "in tcp 443 from 10.0.0.0/8"]
+            texts(ranges(&["10.0.0.0/8", "10.0.0.1/8", "10.1.0.0/16"])),
+            ["in tcp 53 from 10.0.0.0/8", "in tcp 443 from 10.0.0.0/8", "in udp 53 from 10.0.0.0/8"]
         );
         assert_eq!(texts(ranges(&[])), [""; 0]);
     }
@@ -322,13 +357,16 @@ mod tests {
             Scheme::InternetFacing,
             [Family::V4],
             vec![listener(443, ListenerProtocol::Tcp)],
-            SourceRanges::absent(),
-            EmptyMeans::Nobody,
+            strict(SourceRanges::absent()),
         );
         let web = web.unwrap();
         assert_eq!(web.reach().to_string(), "everyone over IPv4 on tcp 443");
         let on = |address: &str| web.clone().with_addresses(vec![address.parse().unwrap()]);
-        assert!(on("192.0.2.10").is_ok());
+        assert_eq!(on("::ffff:192.0.2.10").unwrap().addresses(), on("192.0.2.10").unwrap().addresses());
+        assert_eq!(
+            on("0.0.0.0").unwrap_err().to_string(),
+            "load balancer web has an address that nobody can connect to"
+        );
         assert_eq!(
             on("2001:db8::10").unwrap_err().to_string(),
             "load balancer web cannot have the address 2001:db8::10: it has no IPv6"

@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::Family;
-use crate::text::is_name;
+use crate::addresses::unicast;
+use crate::text::{is_name, quoted};
+use crate::{Family, NotUnicast};
 
 /// Where a member is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -15,9 +16,9 @@ pub enum MemberState {
     Adding,
     /// Takes its share.
     Active,
-    /// Finishes the connections it has, on its way out.
+    /// Finishes the connections it has, on its way out or aside.
     Draining,
-    /// Set aside by an administrator; keeps its place and the connections it has.
+    /// Drained on the administrator's wish, and kept aside until that wish changes.
     Disabled,
     /// Gone from the load balancer.
     Removed,
@@ -28,17 +29,20 @@ impl MemberState {
     pub const ALL: [Self; 5] = [Self::Adding, Self::Active, Self::Draining, Self::Disabled, Self::Removed];
 
     /// Whether a member may go from this state to `next`. Staying is no change, and not in the table.
+    ///
+    /// One of these changes nobody may make by themselves: disabled to adding is for the administrator's wish
+    /// alone. A member that looks healthy again, or a controller that starts again, is no reason.
     pub fn can_become(self, next: Self) -> bool {
         use MemberState::{Active, Adding, Disabled, Draining, Removed};
         match self {
             Adding => matches!(next, Active | Draining | Disabled | Removed),
-            // Not removed at once: connections would be cut without anybody having decided so. A drain with
-            // its deadline in the past is the decision.
-            Active => matches!(next, Draining | Disabled),
+            // Neither removed nor disabled at once: connections would be cut without anybody having decided
+            // so. A drain with its deadline in the past is the decision.
+            Active => next == Draining,
             // Wanted again, it starts over.
-            Draining => matches!(next, Adding | Removed),
-            // Never active by itself: enabled again by an administrator, it starts over.
-            Disabled => matches!(next, Adding | Draining),
+            Draining => matches!(next, Adding | Disabled | Removed),
+            // Enabled again, it starts over. It has no connections left to drain.
+            Disabled => matches!(next, Adding | Removed),
             Removed => false,
         }
     }
@@ -74,12 +78,21 @@ pub struct Member {
 pub enum MemberError {
     /// The name cannot stand for a member.
     #[error(
-        "{0:?} is not the name of a member: it is empty, has spaces around it or control characters in it"
+        "{} is not the name of a member: it is empty, has spaces around it or control or invisible characters in it",
+        quoted(.0)
     )]
     Name(String),
     /// There is nowhere to send traffic to.
     #[error("member {0} has no address: it can be added once it has one")]
     NoAddress(String),
+    /// Traffic cannot be sent to one of its addresses.
+    #[error("member {name} has an address that is none to send traffic to")]
+    Address {
+        /// The member.
+        name: String,
+        /// The address, and why.
+        source: NotUnicast,
+    },
     /// The change is not in the table of [`MemberState::can_become`].
     #[error("member {name} is {from} and cannot become {to}")]
     Transition {
@@ -102,16 +115,14 @@ impl Member {
         if !is_name(&name) {
             return Err(MemberError::Name(name));
         }
-        let mut distinct: Vec<IpAddr> = Vec::new();
-        for addr in addresses.into_iter().map(|addr| addr.to_canonical()) {
-            if !distinct.contains(&addr) {
-                distinct.push(addr);
-            }
-        }
-        if distinct.is_empty() {
+        let addresses = match unicast(addresses) {
+            Ok(addresses) => addresses,
+            Err(source) => return Err(MemberError::Address { name, source }),
+        };
+        if addresses.is_empty() {
             return Err(MemberError::NoAddress(name));
         }
-        Ok(Self { name, addresses: distinct, state: MemberState::Adding })
+        Ok(Self { name, addresses, state: MemberState::Adding })
     }
 
     /// The same member in another state, if it may go there from where it is.
@@ -134,7 +145,7 @@ impl Member {
         &self.name
     }
 
-    /// Its addresses, in the order given.
+    /// Its addresses, in the order given; at least one, each of one machine, none twice.
     pub fn addresses(&self) -> &[IpAddr] {
         &self.addresses
     }
@@ -159,9 +170,9 @@ mod tests {
         let table = [
             //            adding active draining disabled removed
             ("adding", [false, true, true, true, true]),
-            ("active", [false, false, true, true, false]),
-            ("draining", [true, false, false, false, true]),
-            ("disabled", [true, false, true, false, false]),
+            ("active", [false, false, true, false, false]),
+            ("draining", [true, false, false, true, true]),
+            ("disabled", [true, false, false, false, true]),
             ("removed", [false, false, false, false, false]),
         ];
         for (from, (name, row)) in MemberState::ALL.into_iter().zip(table) {
@@ -170,6 +181,28 @@ mod tests {
         }
         let taking: Vec<_> = MemberState::ALL.into_iter().filter(|s| s.takes_new_connections()).collect();
         assert_eq!(taking, [MemberState::Active]);
+    }
+
+    /// The states that can be got to from a state, in any number of changes, without going through another.
+    fn ahead(from: MemberState, without: MemberState) -> Vec<MemberState> {
+        let mut ahead = vec![from];
+        let mut done = 0;
+        while done < ahead.len() {
+            let here = ahead[done];
+            let next = MemberState::ALL.into_iter().filter(|to| here.can_become(*to) && *to != without);
+            let new: Vec<_> = next.filter(|to| !ahead.contains(to)).collect();
+            ahead.extend(new);
+            done += 1;
+        }
+        ahead
+    }
+
+    #[test]
+    fn no_way_around_adding_and_draining() {
+        use MemberState::{Active, Adding, Disabled, Draining, Removed};
+        assert_eq!(ahead(Disabled, Adding), [Disabled, Removed]);
+        assert_eq!(ahead(Active, Draining), [Active]);
+        assert_eq!(ahead(Removed, Adding), [Removed]);
     }
 
     #[test]
@@ -183,6 +216,8 @@ mod tests {
         let member = Member::new("node-1", [v4, "::ffff:192.0.2.1".parse().unwrap()]).unwrap();
         assert_eq!(member.addresses(), [v4]);
         assert_eq!((member.address(Family::V4), member.address(Family::V6)), (Some(v4), None));
+        let nowhere = Member::new("node-1", [v4, "::".parse().unwrap()]).unwrap_err();
+        assert_eq!(nowhere.to_string(), "member node-1 has an address that is none to send traffic to");
     }
 
     #[test]

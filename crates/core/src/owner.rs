@@ -4,7 +4,7 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::text::{is_name, plain_number};
+use crate::text::{is_name, plain_number, quoted};
 
 /// Whose an object is: the cluster and the thing in it that wants the object.
 ///
@@ -27,9 +27,13 @@ pub enum OwnerError {
         "the owner is marked in part, without `{0}`: add the mark, or remove the other `portcullis.dev/` marks"
     )]
     Missing(&'static str),
+    /// A key is there twice, and nobody can say which one counts.
+    #[error("the owner is marked twice with `{0}`: remove one")]
+    Twice(&'static str),
     /// A value that names nothing.
     #[error(
-        "{value:?} is not a value for `{key}`: it is empty, or has spaces around it or `/` or control characters in it"
+        "{} is not a value for `{key}`: it is empty, or has spaces around it or `/`, control or invisible characters in it",
+        quoted(.value)
     )]
     Value {
         /// The key.
@@ -38,7 +42,7 @@ pub enum OwnerError {
         value: String,
     },
     /// The format is not a number.
-    #[error("the owner is marked in format `{0}`, which is not a number")]
+    #[error("the owner is marked in format {}, which is not a number", quoted(.0))]
     Format(String),
     /// Written by a later version.
     #[error(
@@ -117,7 +121,15 @@ impl Owner {
         pairs: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Option<Self>, OwnerError> {
         let keys = [Self::FORMAT_KEY, Self::CLUSTER_KEY, Self::KIND_KEY, Self::NAMESPACE_KEY, Self::NAME_KEY];
-        let marks: BTreeMap<&str, &str> = pairs.into_iter().filter(|(key, _)| keys.contains(key)).collect();
+        let mut marks: BTreeMap<&'static str, &str> = BTreeMap::new();
+        for (key, value) in pairs {
+            let Some(key) = keys.into_iter().find(|known| *known == key) else {
+                continue;
+            };
+            if marks.insert(key, value).is_some() {
+                return Err(OwnerError::Twice(key));
+            }
+        }
         if marks.is_empty() {
             return Ok(None);
         }
@@ -201,6 +213,15 @@ mod tests {
             Owner::from_pairs([(Owner::NAMESPACE_KEY, "shop")]),
             Err(OwnerError::Missing(Owner::FORMAT_KEY))
         );
+    }
+
+    #[test]
+    fn a_mark_given_twice_is_an_error() {
+        for (key, value) in web().to_pairs() {
+            let mut pairs = web().to_pairs();
+            pairs.push((key, value));
+            assert_eq!(read(&pairs), Err(OwnerError::Twice(key)));
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::text::plain_number;
+use crate::text::{plain_number, quoted};
 
 /// A range of ports, both ends included. Printed `443` or `8000-8010`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -19,7 +19,8 @@ pub struct PortRange {
 pub enum PortError {
     /// Not one or two port numbers.
     #[error(
-        "`{0}` is not a port or a range of ports: write `443` or `8000-8010`, with numbers from 0 to 65535"
+        "{} is not a port or a range of ports: write `443` or `8000-8010`, with numbers from 0 to 65535",
+        quoted(.0)
     )]
     Unreadable(String),
     /// The ends are the wrong way round.
@@ -88,7 +89,10 @@ impl FromStr for PortRange {
 
 impl fmt::Display for PortRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.is_single() { write!(f, "{}", self.first) } else { write!(f, "{}-{}", self.first, self.last) }
+        if self.is_single() {
+            return f.pad(&self.first.to_string());
+        }
+        f.pad(&format!("{}-{}", self.first, self.last))
     }
 }
 
@@ -119,6 +123,7 @@ mod tests {
         }
         assert_eq!("7-7".parse::<PortRange>().unwrap().to_string(), "7");
         assert_eq!("0-65535".parse::<PortRange>().unwrap(), PortRange::ALL);
+        assert_eq!(format!("{:>5}|{:<9}|", PortRange::single(7), PortRange::ALL), "    7|0-65535  |");
     }
 
     #[test]

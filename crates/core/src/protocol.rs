@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::Family;
-use crate::text::plain_number;
+use crate::text::{plain_number, quoted};
 
 /// An IP protocol, by its number. Two names of one protocol are one protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct Protocol(u8);
 
 /// The text names no protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("`{0}` is not a protocol: give a name such as tcp, udp or icmp, or a number from 0 to 255")]
+#[error("{} is not a protocol: give a name such as tcp, udp or icmp, or a number from 0 to 255", quoted(.0))]
 pub struct ProtocolError(String);
 
 /// Names and numbers. Where a number has two names the first one is printed.
@@ -80,10 +80,16 @@ impl Protocol {
 
     /// Its name; the number where it has none here.
     pub fn name(self) -> String {
-        NAMES
-            .iter()
-            .find(|(_, number)| *number == self.0)
-            .map_or_else(|| self.0.to_string(), |(name, _)| (*name).to_owned())
+        self.known_name().map_or_else(|| self.0.to_string(), str::to_owned)
+    }
+
+    /// What it is called in a phrase, where a number alone could be anything: `tcp`, `protocol 7`.
+    pub(crate) fn phrase(self) -> String {
+        self.known_name().map_or_else(|| format!("protocol {}", self.0), str::to_owned)
+    }
+
+    fn known_name(self) -> Option<&'static str> {
+        NAMES.iter().find(|(_, number)| *number == self.0).map(|(name, _)| *name)
     }
 
     /// Whether its packets carry ports.

@@ -1,14 +1,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use serde::ser::SerializeStruct;
 use serde::{Serialize, Serializer};
 
 use crate::intervals::Intervals;
-use crate::traffic::phrases;
+use crate::text::told;
+use crate::traffic::{Phrase, phrases};
 use crate::{AddressSet, Cidr, Direction, Family, GroupId, Packet, Peer, Rule};
 
 /// Who may reach something, and with what traffic: exactly, so that two reaches are equal when the same
 /// connections get through, and the difference of two is what a change opens.
+///
+/// It is of one direction: of ingress, who may reach it, and of egress, whom it may reach. The words are those
+/// of ingress, and which one is meant is for the holder to say.
 ///
 /// Who is in a group is not known here. A group adds nothing where everyone of its family is let in anyway;
 /// apart from that it is a peer of its own.
@@ -34,25 +39,34 @@ impl Reach {
         Self::default()
     }
 
-    /// What the ingress rules among these let in.
-    pub fn of<'a>(rules: impl IntoIterator<Item = &'a Rule>) -> Self {
-        let mut ranges: BTreeMap<(u128, u128), Vec<Cidr>> = BTreeMap::new();
+    /// What the rules of a direction among these let through.
+    pub fn of<'a>(direction: Direction, rules: impl IntoIterator<Item = &'a Rule>) -> Self {
+        let mut ranges: BTreeMap<Cidr, Vec<(u128, u128)>> = BTreeMap::new();
         let mut groups: BTreeMap<(GroupId, Family), Vec<(u128, u128)>> = BTreeMap::new();
-        for rule in rules.into_iter().filter(|rule| rule.direction() == Direction::Ingress) {
-            let span = rule.traffic().span();
-            let range = match rule.peer() {
-                Peer::Everyone => Cidr::everything(rule.family()),
-                Peer::Range(range) => *range,
-                Peer::Group(id) => {
-                    groups.entry((id.clone(), rule.family())).or_default().push(span);
-                    continue;
-                }
+        for rule in rules.into_iter().filter(|rule| rule.direction() == direction) {
+            let spans = match rule.peer() {
+                Peer::Everyone => ranges.entry(Cidr::everything(rule.family())).or_default(),
+                Peer::Range(range) => ranges.entry(*range).or_default(),
+                Peer::Group(id) => groups.entry((id.clone(), rule.family())).or_default(),
             };
-            ranges.entry(span).or_default().push(range);
+            spans.push(rule.traffic().span());
         }
-        let layers = layers(ranges.keys().copied(), |number| {
-            let here = ranges.iter().filter(|((first, last), _)| (*first..=*last).contains(&number));
-            here.flat_map(|(_, ranges)| ranges.iter().copied()).collect()
+        // The spans of one range do not overlap after this, however many rules it has.
+        let mut ranges_of: BTreeMap<(u128, u128), Vec<Cidr>> = BTreeMap::new();
+        for (range, spans) in ranges {
+            for &span in Intervals::from_iter(spans).as_slice() {
+                ranges_of.entry(span).or_default().push(range);
+            }
+        }
+        // The numbers ascend: spans come in at their start and go out after their end.
+        let mut ahead = ranges_of.iter().peekable();
+        let mut here: Vec<(u128, &[Cidr])> = Vec::new();
+        let layers = layers(ranges_of.keys().copied(), |number| {
+            here.retain(|(last, _)| *last >= number);
+            while let Some(((_, last), ranges)) = ahead.next_if(|((first, _), _)| *first <= number) {
+                here.push((*last, ranges));
+            }
+            here.iter().flat_map(|(_, ranges)| ranges.iter().copied()).collect()
         });
         let groups = groups.into_iter().map(|(group, spans)| (group, spans.into_iter().collect())).collect();
         Self::canonical(layers, groups)
@@ -65,14 +79,18 @@ impl Reach {
     #[must_use]
     pub fn widened(before: &Self, after: &Self) -> Self {
         let layers = layers(before.spans().chain(after.spans()), |number| {
-            after.addresses_at(number).difference(&before.addresses_at(number))
+            match (after.addresses_at(number), before.addresses_at(number)) {
+                (Some(after), Some(before)) => after.difference(before),
+                (after, _) => after.cloned().unwrap_or_default(),
+            }
         });
         let mut groups = after.groups.clone();
-        for ((id, family), spans) in &mut groups {
-            if let Some(already) = before.groups.get(&(id.clone(), *family)) {
+        let open = before.open_to_all();
+        for (group, spans) in &mut groups {
+            if let Some(already) = before.groups.get(group) {
                 *spans = spans.difference(already);
             }
-            *spans = spans.difference(&before.open_to_all(*family));
+            *spans = spans.difference(&open[group.1 as usize]);
         }
         Self::canonical(layers, groups)
     }
@@ -81,7 +99,10 @@ impl Reach {
     #[must_use]
     pub fn union(&self, other: &Self) -> Self {
         let layers = layers(self.spans().chain(other.spans()), |number| {
-            self.addresses_at(number).union(&other.addresses_at(number))
+            match (self.addresses_at(number), other.addresses_at(number)) {
+                (Some(one), Some(other)) => one.union(other),
+                (one, other) => one.or(other).cloned().unwrap_or_default(),
+            }
         });
         let mut groups = self.groups.clone();
         for (group, spans) in &other.groups {
@@ -101,25 +122,23 @@ impl Reach {
         self.layers.is_empty() && self.groups.is_empty()
     }
 
-    /// Whether this packet gets through. It is about ingress: what goes out is never let in.
+    /// Whether this packet gets through, if it is of the direction that this reach is of.
     pub fn admits(&self, packet: &Packet) -> bool {
         let (number, _) = packet.traffic().span();
         let in_group = |id: &GroupId| {
             self.groups.get(&(id.clone(), packet.family())).is_some_and(|spans| spans.contains(number))
         };
-        packet.direction() == Direction::Ingress
-            && (self.addresses_at(number).contains(packet.remote())
-                || packet.remote_groups().iter().any(in_group))
+        self.addresses_at(number).is_some_and(|addresses| addresses.contains(packet.remote()))
+            || packet.remote_groups().iter().any(in_group)
     }
 
     fn canonical(layers: Vec<Layer>, groups: BTreeMap<(GroupId, Family), Intervals>) -> Self {
-        let mut reach = Self { layers, groups: BTreeMap::new() };
-        for ((id, family), spans) in groups {
-            let spans = spans.difference(&reach.open_to_all(family));
-            if !spans.is_empty() {
-                reach.groups.insert((id, family), spans);
-            }
-        }
+        let mut reach = Self { layers, groups };
+        let open = reach.open_to_all();
+        reach.groups.retain(|(_, family), spans| {
+            *spans = spans.difference(&open[*family as usize]);
+            !spans.is_empty()
+        });
         reach
     }
 
@@ -127,19 +146,18 @@ impl Reach {
         self.layers.iter().map(|layer| (layer.first, layer.last))
     }
 
-    fn addresses_at(&self, number: u128) -> AddressSet {
+    fn addresses_at(&self, number: u128) -> Option<&AddressSet> {
         let next = self.layers.partition_point(|layer| layer.last < number);
-        match self.layers.get(next) {
-            Some(layer) if layer.first <= number => layer.addresses.clone(),
-            _ => AddressSet::nobody(),
-        }
+        self.layers.get(next).filter(|layer| layer.first <= number).map(|layer| &layer.addresses)
     }
 
-    /// The traffic that every address of a family may send.
-    fn open_to_all(&self, family: Family) -> Intervals {
-        let all = AddressSet::everyone_of(family);
-        let open = self.layers.iter().filter(|layer| all.is_subset(&layer.addresses));
-        open.map(|layer| (layer.first, layer.last)).collect()
+    /// The traffic that every address of a family may send, for each family in order.
+    fn open_to_all(&self) -> [Intervals; 2] {
+        Family::ALL.map(|family| {
+            let all = AddressSet::everyone_of(family);
+            let open = self.layers.iter().filter(|layer| all.is_subset(&layer.addresses));
+            open.map(|layer| (layer.first, layer.last)).collect()
+        })
     }
 
     /// The reach as people say it: those with the same traffic together.
@@ -164,26 +182,24 @@ impl Reach {
                 }
             }
         }
-        let mut entries: Vec<(Intervals, Vec<Who>)> = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
+        let mut entry_of: BTreeMap<Intervals, usize> = BTreeMap::new();
         for (who, spans) in traffic_of {
             let spans = Intervals::from_iter(spans);
-            match entries.iter_mut().find(|(other, _)| *other == spans) {
-                Some((_, people)) => people.push(who),
-                None => entries.push((spans, vec![who])),
-            }
+            let on = || spans.as_slice().iter().flat_map(|&(first, last)| phrases(first, last)).collect();
+            let index = *entry_of.entry(spans.clone()).or_insert_with(|| {
+                entries.push(Entry { who: Vec::new(), on: on() });
+                entries.len() - 1
+            });
+            entries[index].who.push(who);
         }
         entries
-            .into_iter()
-            .map(|(spans, people)| Entry {
-                who: people.iter().map(Who::to_string).collect(),
-                on: spans.as_slice().iter().flat_map(|&(first, last)| phrases(first, last)).collect(),
-            })
-            .collect()
     }
 }
 
-/// Puts layers together from the spans where something may change and what holds at a number.
-fn layers(spans: impl Iterator<Item = (u128, u128)>, at: impl Fn(u128) -> AddressSet) -> Vec<Layer> {
+/// Puts layers together from the spans where something may change and what holds at a number. It asks for the
+/// numbers in ascending order.
+fn layers(spans: impl Iterator<Item = (u128, u128)>, mut at: impl FnMut(u128) -> AddressSet) -> Vec<Layer> {
     let edges: BTreeSet<u128> = spans.flat_map(|(first, last)| [first, last + 1]).collect();
     let mut layers: Vec<Layer> = Vec::new();
     for (&first, &next) in edges.iter().zip(edges.iter().skip(1)) {
@@ -220,36 +236,60 @@ fn people(addresses: &AddressSet) -> Vec<Who> {
     people
 }
 
-impl fmt::Display for Who {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl Who {
+    fn text(&self) -> String {
         match self {
-            Self::Everyone(None) => f.write_str("everyone"),
-            Self::Everyone(Some(family)) => write!(f, "everyone over {family}"),
-            Self::Range(range) => range.fmt(f),
-            Self::Group(id, None) => write!(f, "group {id}"),
-            Self::Group(id, Some(family)) => write!(f, "group {id} over {family}"),
+            Self::Everyone(None) => "everyone".to_owned(),
+            Self::Everyone(Some(family)) => format!("everyone over {family}"),
+            Self::Range(range) => range.to_string(),
+            Self::Group(id, None) => format!("group {id}"),
+            Self::Group(id, Some(family)) => format!("group {id} over {family}"),
         }
+    }
+}
+
+/// As `{"text": "everyone over IPv4", "peer": "everyone", "families": ["IPv4"]}`.
+impl Serialize for Who {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let (peer, family) = match self {
+            Self::Everyone(family) => (Peer::Everyone, *family),
+            Self::Range(range) => (Peer::Range(*range), Some(range.family())),
+            Self::Group(id, family) => (Peer::Group(id.clone()), *family),
+        };
+        let mut who = serializer.serialize_struct("Who", 3)?;
+        who.serialize_field("text", &self.text())?;
+        who.serialize_field("peer", &peer)?;
+        who.serialize_field("families", &family.map_or(Family::ALL.to_vec(), |family| vec![family]))?;
+        who.end()
     }
 }
 
 /// People with the same traffic.
 #[derive(Serialize)]
 struct Entry {
-    who: Vec<String>,
-    on: Vec<String>,
+    who: Vec<Who>,
+    on: Vec<Phrase>,
 }
 
+impl Entry {
+    fn text(&self) -> String {
+        let who: Vec<String> = self.who.iter().map(Who::text).collect();
+        let on: Vec<String> = self.on.iter().map(|phrase| phrase.text.clone()).collect();
+        format!("{} on {}", told(&who, ", "), told(&on, ", "))
+    }
+}
+
+/// For people: of a long list only the start is told. JSON has it all.
 impl fmt::Display for Reach {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_nobody() {
             return f.pad("nobody");
         }
-        let entry = |entry: &Entry| format!("{} on {}", entry.who.join(", "), entry.on.join(", "));
-        f.pad(&self.entries().iter().map(entry).collect::<Vec<_>>().join("; "))
+        f.pad(&told(&self.entries().iter().map(Entry::text).collect::<Vec<_>>(), "; "))
     }
 }
 
-/// A list of `{"who": […], "on": […]}`; nobody is the empty list.
+/// A list of `{"who": […], "on": […]}`, each with its text and its parts; nobody is the empty list.
 impl Serialize for Reach {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq(self.entries())
@@ -260,6 +300,7 @@ impl Serialize for Reach {
 mod tests {
     use super::*;
     use crate::{Protocol, Traffic};
+    use serde_json::json;
 
     /// Reads `tcp 443 from 10.0.0.0/8`, `any from everyone4`, `tcp from group6 dev`.
     fn rule(text: &str) -> Rule {
@@ -285,7 +326,7 @@ mod tests {
     }
 
     fn reach(rules: &[&str]) -> Reach {
-        Reach::of(&rules.iter().map(|text| rule(text)).collect::<Vec<_>>())
+        Reach::of(Direction::Ingress, &rules.iter().map(|text| rule(text)).collect::<Vec<_>>())
     }
 
     #[test]
@@ -383,17 +424,47 @@ mod tests {
     }
 
     #[test]
-    fn egress_is_no_reach() {
+    fn each_direction_is_a_reach_of_its_own() {
         let out = Rule::new(Direction::Egress, Family::V4, Traffic::ANY, Peer::Everyone).unwrap();
-        assert!(Reach::of(&[out]).is_nobody());
+        let rules = [out, rule("tcp 443 from 10.0.0.0/8")];
+        assert_eq!(Reach::of(Direction::Ingress, &rules).to_string(), "10.0.0.0/8 on tcp 443");
+        assert_eq!(Reach::of(Direction::Egress, &rules).to_string(), "everyone over IPv4 on any traffic");
+    }
+
+    #[test]
+    fn a_long_list_is_cut_in_text_only() {
+        let rules: Vec<Rule> =
+            (0..5000).map(|port| rule(&format!("tcp {} from 10.0.0.0/8", 2 * port))).collect();
+        let reach = Reach::of(Direction::Ingress, &rules);
+        let text = reach.to_string();
+        assert!(text.starts_with("10.0.0.0/8 on tcp 0, tcp 2, "), "{text}");
+        assert!(text.ends_with("tcp 38, … and 4,980 more"), "{text}");
+        assert_eq!(serde_json::to_value(reach).unwrap()[0]["on"].as_array().unwrap().len(), 5000);
     }
 
     #[test]
     fn writes_json() {
         assert_eq!(
-            serde_json::to_value(reach(&["tcp 80 from everyone4", "tcp 443 from everyone4"])).unwrap(),
-            serde_json::json!([{"who": ["everyone over IPv4"], "on": ["tcp 80", "tcp 443"]}])
+            serde_json::to_value(reach(&["tcp 80 from everyone4", "tcp 8000-8010 from everyone4"])).unwrap(),
+            json!([{
+                "who": [{"text": "everyone over IPv4", "peer": "everyone", "families": ["IPv4"]}],
+                "on": [
+                    {"text": "tcp 80", "protocol": "tcp", "ports": {"first": 80, "last": 80}},
+                    {"text": "tcp 8000-8010", "protocol": "tcp", "ports": {"first": 8000, "last": 8010}},
+                ],
+            }])
         );
-        assert_eq!(serde_json::to_value(Reach::nobody()).unwrap(), serde_json::json!([]));
+        let groups = reach(&["any from group4 dev", "any from group6 dev", "any from 2001:db8::/32"]);
+        assert_eq!(
+            serde_json::to_value(groups).unwrap(),
+            json!([{
+                "who": [
+                    {"text": "2001:db8::/32", "peer": {"range": "2001:db8::/32"}, "families": ["IPv6"]},
+                    {"text": "group dev", "peer": {"group": "dev"}, "families": ["IPv4", "IPv6"]},
+                ],
+                "on": [{"text": "any traffic", "protocols": {"first": 0, "last": 255}}],
+            }])
+        );
+        assert_eq!(serde_json::to_value(Reach::nobody()).unwrap(), json!([]));
     }
 }

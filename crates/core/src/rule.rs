@@ -41,8 +41,10 @@ impl fmt::Display for Peer {
 
 /// Some traffic that is allowed. There is no rule that forbids: what no rule allows is dropped.
 ///
-/// Two rules are equal when they allow the same, whatever their descriptions and however a range or an
-/// everything was written, so that a change of words never becomes a change of access.
+/// Two rules are equal when direction, family, traffic and peer are, whatever their descriptions and however a range or an
+/// everything was written, so that a change of words never becomes a change of access. Equal rules allow the
+/// same. The other way round there are exceptions: the edge that [`Cidr`] tells of, and groups whose endpoints
+/// happen to be the same. What must be exact asks [`Reach`](crate::Reach).
 #[derive(Clone, Debug, Serialize)]
 pub struct Rule {
     direction: Direction,
@@ -119,7 +121,8 @@ impl Rule {
         self.description.as_deref()
     }
 
-    /// Whether this rule allows all that `other` allows.
+    /// Whether this rule allows all that `other` allows, part by part: `false` where it takes an exact look at
+    /// the addresses to tell (see [`Cidr::covers`]).
     pub fn covers(&self, other: &Self) -> bool {
         self.direction == other.direction
             && self.family == other.family
@@ -283,7 +286,8 @@ mod tests {
         assert_eq!(
             serde_json::to_value(rule).unwrap(),
             serde_json::json!({
-                "direction": "ingress", "family": "IPv4", "traffic": "tcp 22",
+                "direction": "ingress", "family": "IPv4",
+                "traffic": {"text": "tcp 22", "protocol": "tcp", "ports": {"first": 22, "last": 22}},
                 "peer": {"group": "dev"}, "description": "shell",
             })
         );

@@ -1,38 +1,76 @@
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 
 use serde::Serialize;
 
 use crate::{Direction, Family, Peer, Rule, Traffic};
 
-/// The same access in fewer rules: sorted, without doubles, without rules that another one wholly covers.
+/// The same access in fewer rules: sorted, without doubles, without rules that another one covers (see
+/// [`Rule::covers`]). What only several others cover together stays.
 ///
 /// Neighbours are not merged (two halves of a range stay two rules): an administrator should find again what
 /// was asked for. Of equal rules the first one stays, with its description.
 pub fn normalise(rules: impl IntoIterator<Item = Rule>) -> Vec<Rule> {
-    let mut distinct = BTreeSet::new();
-    for rule in rules {
-        distinct.insert(rule);
-    }
+    let distinct = distinct(rules);
     // What each peer is allowed. A rule is then compared with those of the peers that cover its own, of which
-    // there are few, instead of with all rules: the cost is in proportion to their number.
-    let mut allowed: HashMap<(Direction, Family, Peer), Vec<Traffic>> = HashMap::new();
+    // there are as many as its prefix has bits, and with theirs by halving, instead of with all rules.
+    let mut allowed: HashMap<(Direction, Family, Peer), Spans> = HashMap::new();
     for rule in &distinct {
-        allowed
-            .entry((rule.direction(), rule.family(), rule.peer().clone()))
-            .or_default()
-            .push(rule.traffic());
+        let of_peer = allowed.entry((rule.direction(), rule.family(), rule.peer().clone())).or_default();
+        of_peer.0.push(Span::of(rule.traffic()));
     }
+    allowed.values_mut().for_each(Spans::sort);
     let covered = |rule: &Rule| {
+        let span = Span::of(rule.traffic());
         covering(rule.peer()).any(|peer| {
             let itself = peer == *rule.peer();
-            let traffic = allowed.get(&(rule.direction(), rule.family(), peer));
-            traffic
-                .into_iter()
-                .flatten()
-                .any(|wider| wider.covers(&rule.traffic()) && !(itself && *wider == rule.traffic()))
+            let spans = allowed.get(&(rule.direction(), rule.family(), peer));
+            spans.is_some_and(|spans| spans.cover(&span, itself))
         })
     };
     distinct.iter().filter(|rule| !covered(rule)).cloned().collect()
+}
+
+/// A traffic as numbers (see `Traffic::span`), and the furthest end among it and those sorted before it.
+struct Span {
+    first: u128,
+    last: u128,
+    furthest: u128,
+}
+
+impl Span {
+    fn of(traffic: Traffic) -> Self {
+        let (first, last) = traffic.span();
+        Self { first, last, furthest: last }
+    }
+
+    /// By start, and from one start the longest first: what covers a span is sorted before it.
+    fn order(&self) -> (u128, Reverse<u128>) {
+        (self.first, Reverse(self.last))
+    }
+}
+
+/// The traffic of one peer.
+#[derive(Default)]
+struct Spans(Vec<Span>);
+
+impl Spans {
+    fn sort(&mut self) {
+        self.0.sort_unstable_by_key(Span::order);
+        let mut furthest = 0;
+        for span in &mut self.0 {
+            furthest = span.last.max(furthest);
+            span.furthest = furthest;
+        }
+    }
+
+    /// Whether one of them covers all of `span`; apart from itself, where it is among them.
+    fn cover(&self, span: &Span, itself: bool) -> bool {
+        let candidates = self.0.partition_point(|other| {
+            if itself { other.order() < span.order() } else { other.order() <= span.order() }
+        });
+        self.0[..candidates].last().is_some_and(|other| other.furthest >= span.last)
+    }
 }
 
 /// The peer itself, and every other that covers it.
@@ -45,10 +83,11 @@ fn covering(peer: &Peer) -> impl Iterator<Item = Peer> {
     std::iter::once(Peer::Everyone).chain(same).chain(wider.into_iter().flatten())
 }
 
-/// What makes one list of rules into another. Each list is sorted and has no doubles.
+/// What makes one list of rules into another. Each list is sorted and has no doubles; of equal rules the first
+/// counts.
 ///
 /// Adding first and removing afterwards keeps, at every moment in between, all that both lists allow and
-/// allows nothing that neither does: a rule that stays is never touched.
+/// allows nothing that neither does: of a rule that stays only the description is ever touched.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct RuleDiff {
     /// Wanted and not there.
@@ -57,26 +96,43 @@ pub struct RuleDiff {
     pub remove: Vec<Rule>,
     /// There and wanted, as it is there.
     pub keep: Vec<Rule>,
+    /// Those of `keep` whose description is another one, as they are wanted.
+    pub redescribe: Vec<Rule>,
 }
 
 impl RuleDiff {
     /// Whether nothing has to change.
     pub fn is_empty(&self) -> bool {
-        self.add.is_empty() && self.remove.is_empty()
+        self.add.is_empty() && self.remove.is_empty() && self.redescribe.is_empty()
     }
 }
 
-/// Compares two lists by what their rules allow, so that a rule is never removed and added again for the
-/// way it is written.
+/// Compares two lists by their rules as [`Rule`] does, so that a rule is never removed and added again for the
+/// way its range is written or for its words.
 pub fn diff(current: &[Rule], wanted: &[Rule]) -> RuleDiff {
-    let current: BTreeSet<&Rule> = current.iter().collect();
-    let wanted: BTreeSet<&Rule> = wanted.iter().collect();
-    let owned = |rules: &mut dyn Iterator<Item = &&Rule>| rules.map(|rule| (*rule).clone()).collect();
-    RuleDiff {
-        add: owned(&mut wanted.difference(&current)),
-        remove: owned(&mut current.difference(&wanted)),
-        keep: owned(&mut current.intersection(&wanted)),
+    let (current, wanted) = (distinct(current), distinct(wanted));
+    let mut diff = RuleDiff::default();
+    for rule in &current {
+        let list = if wanted.contains(rule) { &mut diff.keep } else { &mut diff.remove };
+        list.push((*rule).clone());
     }
+    for rule in wanted {
+        match current.get(rule) {
+            None => diff.add.push(rule.clone()),
+            Some(there) if there.description() != rule.description() => diff.redescribe.push(rule.clone()),
+            Some(_) => {}
+        }
+    }
+    diff
+}
+
+/// The first of each, one by one: collecting would keep the last.
+fn distinct<T: Ord>(rules: impl IntoIterator<Item = T>) -> BTreeSet<T> {
+    let mut distinct = BTreeSet::new();
+    for rule in rules {
+        distinct.insert(rule);
+    }
+    distinct
 }
 
 #[cfg(test)]
@@ -125,7 +181,21 @@ mod tests {
         assert_eq!(texts(&diff.add), ["in tcp 443 from 10.0.0.0/8"]);
         assert_eq!(texts(&diff.remove), ["in tcp 22 from 10.0.0.0/8"]);
         assert_eq!(texts(&diff.keep), ["in tcp 80 from 10.0.0.5/8"]);
+        assert_eq!(texts(&diff.redescribe), ["in tcp 80 from 10.0.0.0/8"]);
+        assert_eq!(diff.keep[0].description(), Some("old words"));
+        assert_eq!(diff.redescribe[0].description(), Some("new words"));
         assert!(!diff.is_empty());
         assert!(super::diff(&current, &current).is_empty());
+        assert!(!super::diff(&current[..1], &wanted[..1]).is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_as_it_is_there() {
+        let many: Vec<Rule> = (1..100).map(|port| rule(&port.to_string(), "10.0.0.0/8")).collect();
+        let few = [rule("80", "10.0.0.5/8").with_description("new words")];
+        assert_eq!(texts(&diff(&many, &few).keep), ["in tcp 80 from 10.0.0.0/8"]);
+        assert_eq!(texts(&diff(&few, &many).keep), ["in tcp 80 from 10.0.0.5/8"]);
+        let doubled = [few[0].clone(), rule("80", "10.0.0.0/8").with_description("old words")];
+        assert!(diff(&few, &doubled).is_empty());
     }
 }

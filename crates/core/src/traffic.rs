@@ -25,7 +25,7 @@ enum Part {
 
 /// Ports were given for a protocol that has none.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("{0} has no ports: only tcp, udp, sctp, dccp and udplite have")]
+#[error("{} has no ports: only tcp, udp, sctp, dccp and udplite have", .0.phrase())]
 pub struct NoPorts(Protocol);
 
 /// The ICMP of one family was given for the other.
@@ -153,31 +153,65 @@ const SELECTORS: u128 = 0xffff;
 /// The last number of a span.
 const LAST: u128 = 0xff_ffff;
 
+/// What people call some traffic, and the same in numbers. What is absent is not limited.
+#[derive(Debug, Serialize)]
+pub(crate) struct Phrase {
+    pub(crate) text: String,
+    #[serde(flatten)]
+    protocols: Protocols,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ports: Option<Ends>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icmp_types: Option<Ends>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    icmp_codes: Option<Ends>,
+}
+
+/// One protocol by its name, or several by their numbers.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Protocols {
+    Protocol(Protocol),
+    Protocols(Ends),
+}
+
+/// Both ends of a range, which belong to it.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct Ends {
+    first: u128,
+    last: u128,
+}
+
 /// What people call the traffic of an interval of numbers (see [`Traffic::span`]). What is left of a traffic
 /// after a part was taken away may take several phrases: `protocols 0-5`, `tcp 0-442`.
-pub(crate) fn phrases(first: u128, last: u128) -> Vec<String> {
-    if (first, last) == (0, LAST) {
-        return vec!["any traffic".to_owned()];
-    }
+pub(crate) fn phrases(first: u128, last: u128) -> Vec<Phrase> {
+    let whole = |text, protocols| Phrase { text, protocols, ports: None, icmp_types: None, icmp_codes: None };
     split(first, last, 16)
         .into_iter()
         .flat_map(|piece| match piece {
-            Piece::Wholes(from, to) if from == to => vec![protocol_of(from).name()],
-            Piece::Wholes(from, to) => vec![format!("protocols {from}-{to}")],
-            Piece::Within(number, from, to) => {
+            Piece::Wholes(ends) if (first, last) == (0, LAST) => {
+                vec![whole("any traffic".to_owned(), Protocols::Protocols(ends))]
+            }
+            Piece::Wholes(ends) if ends.first == ends.last => {
+                let protocol = protocol_of(ends.first);
+                vec![whole(protocol.phrase(), Protocols::Protocol(protocol))]
+            }
+            Piece::Wholes(ends) => vec![whole(format!("protocols {ends}"), Protocols::Protocols(ends))],
+            Piece::Within(number, ends) => {
                 let protocol = protocol_of(number);
-                match protocol.icmp_family() {
-                    Some(_) => split(from, to, 8)
-                        .into_iter()
-                        .map(|piece| match piece {
-                            Piece::Wholes(from, to) => format!("{protocol} {}", range(from, to)),
-                            Piece::Within(icmp_type, from, to) => {
-                                format!("{protocol} {icmp_type}/{}", range(from, to))
-                            }
-                        })
-                        .collect(),
-                    None => vec![format!("{protocol} {}", range(from, to))],
+                let part = |text| whole(format!("{protocol} {text}"), Protocols::Protocol(protocol));
+                if protocol.icmp_family().is_none() {
+                    return vec![Phrase { ports: Some(ends), ..part(ends.to_string()) }];
                 }
+                let icmp = |piece| match piece {
+                    Piece::Wholes(types) => Phrase { icmp_types: Some(types), ..part(types.to_string()) },
+                    Piece::Within(icmp_type, codes) => Phrase {
+                        icmp_types: Some(Ends { first: icmp_type, last: icmp_type }),
+                        icmp_codes: Some(codes),
+                        ..part(format!("{icmp_type}/{codes}"))
+                    },
+                };
+                split(ends.first, ends.last, 8).into_iter().map(icmp).collect()
             }
         })
         .collect()
@@ -185,8 +219,8 @@ pub(crate) fn phrases(first: u128, last: u128) -> Vec<String> {
 
 /// An interval cut where its upper part changes: runs of whole upper values, and what lies within one.
 enum Piece {
-    Wholes(u128, u128),
-    Within(u128, u128, u128),
+    Wholes(Ends),
+    Within(u128, Ends),
 }
 
 fn split(first: u128, last: u128, low_bits: u8) -> Vec<Piece> {
@@ -198,11 +232,11 @@ fn split(first: u128, last: u128, low_bits: u8) -> Vec<Piece> {
         // One more than the last upper value that is wholly inside.
         let wholes_end = (last + 1) >> low_bits;
         if next & low == 0 && wholes_end > high {
-            pieces.push(Piece::Wholes(high, wholes_end - 1));
+            pieces.push(Piece::Wholes(Ends { first: high, last: wholes_end - 1 }));
             next = wholes_end << low_bits;
         } else {
             let end = last.min(next | low);
-            pieces.push(Piece::Within(high, next & low, end & low));
+            pieces.push(Piece::Within(high, Ends { first: next & low, last: end & low }));
             next = end + 1;
         }
     }
@@ -213,8 +247,11 @@ fn protocol_of(number: u128) -> Protocol {
     Protocol::new(u8::try_from(number).expect("a span's upper part is a protocol number"))
 }
 
-fn range(from: u128, to: u128) -> String {
-    if from == to { from.to_string() } else { format!("{from}-{to}") }
+impl fmt::Display for Ends {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { first, last } = self;
+        if first == last { write!(f, "{first}") } else { write!(f, "{first}-{last}") }
+    }
 }
 
 impl fmt::Display for Traffic {
@@ -223,7 +260,7 @@ impl fmt::Display for Traffic {
             return f.pad("any");
         };
         f.pad(&match self.part {
-            Part::Whole => protocol.name(),
+            Part::Whole => protocol.phrase(),
             Part::Ports(ports) => format!("{protocol} {ports}"),
             Part::IcmpType(icmp_type) => format!("{protocol} {icmp_type}"),
             Part::IcmpCode(icmp_type, code) => format!("{protocol} {icmp_type}/{code}"),
@@ -231,15 +268,19 @@ impl fmt::Display for Traffic {
     }
 }
 
+/// Its text, and the same in parts: `{"text": "tcp 443", "protocol": "tcp", "ports": {"first": 443, "last": 443}}`.
 impl Serialize for Traffic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        let (first, last) = self.span();
+        let phrase = phrases(first, last).pop().expect("a traffic is one phrase");
+        Phrase { text: self.to_string(), ..phrase }.serialize(serializer)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn tcp(ports: &str) -> Traffic {
         Traffic::ports(Protocol::TCP, ports.parse().unwrap()).unwrap()
@@ -260,18 +301,44 @@ mod tests {
             (icmp(3, Some(4)), "icmp 3/4"),
             (icmp(8, None), "icmp 8"),
             (Traffic::icmp(Family::V6, 2, Some(0)), "ipv6-icmp 2/0"),
-            (Traffic::of(Protocol::new(99)), "99"),
+            (Traffic::of(Protocol::new(99)), "protocol 99"),
         ] {
             assert_eq!(traffic.to_string(), text);
-            assert_eq!(serde_json::to_value(traffic).unwrap(), text);
+            assert_eq!(serde_json::to_value(traffic).unwrap()["text"], text);
+        }
+    }
+
+    #[test]
+    fn writes_its_parts_as_json() {
+        let ends = |first: u16, last: u16| json!({"first": first, "last": last});
+        for (traffic, parts) in [
+            (Traffic::ANY, json!({"text": "any", "protocols": ends(0, 255)})),
+            (Traffic::of(Protocol::TCP), json!({"text": "tcp", "protocol": "tcp"})),
+            (tcp("80-90"), json!({"text": "tcp 80-90", "protocol": "tcp", "ports": ends(80, 90)})),
+            (icmp(8, None), json!({"text": "icmp 8", "protocol": "icmp", "icmp_types": ends(8, 8)})),
+            (
+                icmp(3, Some(4)),
+                json!({
+                    "text": "icmp 3/4", "protocol": "icmp",
+                    "icmp_types": ends(3, 3), "icmp_codes": ends(4, 4),
+                }),
+            ),
+            (Traffic::of(Protocol::new(7)), json!({"text": "protocol 7", "protocol": "7"})),
+        ] {
+            assert_eq!(serde_json::to_value(traffic).unwrap(), parts);
+            assert_eq!(phrases(traffic.span().0, traffic.span().1).len(), 1, "{traffic}");
         }
     }
 
     #[test]
     fn ports_belong_to_protocols_that_have_them() {
-        let vrrp = Protocol::new(112);
-        let error = Traffic::ports(vrrp, PortRange::ALL).unwrap_err();
-        assert_eq!(error.to_string(), "vrrp has no ports: only tcp, udp, sctp, dccp and udplite have");
+        for (number, name) in [(112, "vrrp"), (7, "protocol 7")] {
+            let error = Traffic::ports(Protocol::new(number), PortRange::ALL).unwrap_err();
+            assert_eq!(
+                error.to_string(),
+                format!("{name} has no ports: only tcp, udp, sctp, dccp and udplite have")
+            );
+        }
     }
 
     #[test]
@@ -325,9 +392,12 @@ mod tests {
             (after(icmp(3, Some(4))), Traffic::of(Protocol::ICMP).span().1, &["icmp 3/5-255", "icmp 4-255"]),
             (icmp(3, None).span().0, icmp(4, Some(0)).span().0, &["icmp 3", "icmp 4/0"]),
             (tcp("80").span().0, tcp("80").span().1, &["tcp 80"]),
+            (7 << 16, (9 << 16) - 1, &["protocols 7-8"]),
+            (7 << 16, (8 << 16) - 1, &["protocol 7"]),
             (Traffic::of(Protocol::TCP).span().0, Traffic::of(Protocol::TCP).span().1, &["tcp"]),
         ] {
-            assert_eq!(phrases(first, last), expected);
+            let texts: Vec<String> = phrases(first, last).into_iter().map(|phrase| phrase.text).collect();
+            assert_eq!(texts, expected);
         }
     }
 }

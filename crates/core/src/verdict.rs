@@ -10,6 +10,8 @@ pub enum Verdict<'a> {
     Allow {
         /// The group of the rule.
         group: &'a SecurityGroup,
+        /// Where the rule stands among those of its group, from 0.
+        index: usize,
         /// The rule.
         rule: &'a Rule,
     },
@@ -29,6 +31,8 @@ impl Verdict<'_> {
 pub struct Explanation<'a> {
     /// The group of the rule.
     pub group: &'a SecurityGroup,
+    /// Where the rule stands among those of its group, from 0.
+    pub index: usize,
     /// The rule.
     pub rule: &'a Rule,
     /// Why the rule does not let the packet pass; `None` when it does.
@@ -59,25 +63,23 @@ pub enum Mismatch {
 impl fmt::Display for Mismatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Direction => f.write_str("another direction"),
-            Self::Family => f.write_str("another family"),
-            Self::Protocol => f.write_str("another protocol"),
-            Self::Port => f.write_str("another port"),
-            Self::IcmpType => f.write_str("another ICMP type"),
-            Self::IcmpCode => f.write_str("another ICMP code"),
-            Self::NotInRange(addr, range) => write!(f, "{addr} is not in {range}"),
-            Self::NotInGroup(addr, group) => write!(f, "{addr} is not in group {group}"),
+            Self::Direction => f.pad("another direction"),
+            Self::Family => f.pad("another family"),
+            Self::Protocol => f.pad("another protocol"),
+            Self::Port => f.pad("another port"),
+            Self::IcmpType => f.pad("another ICMP type"),
+            Self::IcmpCode => f.pad("another ICMP code"),
+            Self::NotInRange(addr, range) => f.pad(&format!("{addr} is not in {range}")),
+            Self::NotInGroup(addr, group) => f.pad(&format!("{addr} is not in group {group}")),
         }
     }
 }
 
 /// Decides on a packet at an endpoint that is in `groups`. An endpoint in no group lets nothing pass.
 pub fn verdict<'a>(packet: &Packet, groups: impl IntoIterator<Item = &'a SecurityGroup>) -> Verdict<'a> {
-    groups
-        .into_iter()
-        .flat_map(|group| group.rules.iter().map(move |rule| (group, rule)))
-        .find(|(_, rule)| mismatch(rule, packet).is_none())
-        .map_or(Verdict::Drop, |(group, rule)| Verdict::Allow { group, rule })
+    rules(groups)
+        .find(|(_, _, rule)| mismatch(rule, packet).is_none())
+        .map_or(Verdict::Drop, |(group, index, rule)| Verdict::Allow { group, index, rule })
 }
 
 /// What each rule says on a packet, in order. The packet passes if any of them lets it.
@@ -85,11 +87,18 @@ pub fn explain<'a>(
     packet: &Packet,
     groups: impl IntoIterator<Item = &'a SecurityGroup>,
 ) -> Vec<Explanation<'a>> {
+    rules(groups)
+        .map(|(group, index, rule)| Explanation { group, index, rule, mismatch: mismatch(rule, packet) })
+        .collect()
+}
+
+/// The rules of all groups in order, each with its group and its place in it.
+fn rules<'a>(
+    groups: impl IntoIterator<Item = &'a SecurityGroup>,
+) -> impl Iterator<Item = (&'a SecurityGroup, usize, &'a Rule)> {
     groups
         .into_iter()
-        .flat_map(|group| group.rules.iter().map(move |rule| (group, rule)))
-        .map(|(group, rule)| Explanation { group, rule, mismatch: mismatch(rule, packet) })
-        .collect()
+        .flat_map(|group| group.rules.iter().enumerate().map(move |(index, rule)| (group, index, rule)))
 }
 
 fn mismatch(rule: &Rule, packet: &Packet) -> Option<Mismatch> {
@@ -192,12 +201,16 @@ mod tests {
     fn names_the_group_and_rule_that_allow() {
         let shell = rule(Direction::Ingress, Family::V4, tcp(22), Peer::Everyone);
         let web = rule(Direction::Ingress, Family::V4, tcp(443), Peer::Group(dev()));
-        let groups = [group("ops", vec![shell]), group("web", vec![web])];
+        let groups = [group("ops", vec![shell.clone()]), group("web", vec![shell, web])];
         let packet = packet(tcp(443)).with_remote_groups([dev()]);
-        let Verdict::Allow { group, rule } = verdict(&packet, &groups) else { panic!("dropped") };
-        assert_eq!((group.name.as_str(), rule), ("web", &groups[1].rules[0]));
-        let mismatches: Vec<_> = explain(&packet, &groups).into_iter().map(|e| e.mismatch).collect();
-        assert_eq!(mismatches, [Some(Mismatch::Port), None]);
+        let Verdict::Allow { group, index, rule } = verdict(&packet, &groups) else { panic!("dropped") };
+        assert_eq!((group.name.as_str(), index, rule), ("web", 1, &groups[1].rules[1]));
+        let explained: Vec<_> = explain(&packet, &groups)
+            .into_iter()
+            .map(|e| (e.group.name.as_str(), e.index, e.mismatch))
+            .collect();
+        let port = || Some(Mismatch::Port);
+        assert_eq!(explained, [("ops", 0, port()), ("web", 0, port()), ("web", 1, None)]);
     }
 
     #[test]

@@ -2,11 +2,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-/// What a northbound database can hold: its tables and their columns.
+/// What a northbound database can hold: its tables and their columns, and what an ACL can do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
     version: String,
     tables: BTreeMap<String, BTreeSet<String>>,
+    acl_actions: BTreeSet<String>,
 }
 
 /// A text that is not the schema of a northbound database.
@@ -69,6 +70,9 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("Port_Group", &["acls", "external_ids", "name", "ports"]),
 ];
 
+/// The actions of an ACL that rules become: of a stateful group, and of one that is not.
+const ACL_ACTIONS: [&str; 2] = ["allow-related", "allow-stateless"];
+
 impl Schema {
     /// Reads a schema as OVN's packages ship it and as the server gives it.
     pub fn parse(text: &str) -> Result<Self, Unreadable> {
@@ -81,9 +85,13 @@ impl Schema {
         let keys =
             |value: &Value| value.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect();
         let tables = schema["tables"].as_object().ok_or(Unreadable::NotASchema("tables"))?;
+        // An enum of several is written `["set", […]]`.
+        let actions = &schema["tables"]["ACL"]["columns"]["action"]["type"]["key"]["enum"][1];
+        let actions = actions.as_array().into_iter().flatten().filter_map(Value::as_str);
         Ok(Schema {
             version: text("version")?.into(),
             tables: tables.iter().map(|(name, table)| (name.clone(), keys(&table["columns"]))).collect(),
+            acl_actions: actions.map(str::to_owned).collect(),
         })
     }
 
@@ -92,7 +100,8 @@ impl Schema {
         &self.version
     }
 
-    /// The tables, and the columns as `table.column`, that Portcullis needs and this schema does not have.
+    /// The tables, the columns as `table.column` and the actions as `ACL.action=action` that Portcullis needs and
+    /// this schema does not have.
     pub fn missing(&self) -> Vec<String> {
         let mut missing = Vec::new();
         for (table, columns) in NEEDED {
@@ -103,6 +112,10 @@ impl Schema {
                     missing.extend(absent.map(|column| format!("{table}.{column}")));
                 }
             }
+        }
+        if self.tables.get("ACL").is_some_and(|columns| columns.contains("action")) {
+            let absent = ACL_ACTIONS.into_iter().filter(|action| !self.acl_actions.contains(*action));
+            missing.extend(absent.map(|action| format!("ACL.action={action}")));
         }
         missing
     }
@@ -116,7 +129,9 @@ mod tests {
     /// A schema with everything that is needed.
     fn complete() -> Value {
         let table = |columns: &[&str]| json!({"columns": columns.iter().map(|c| (*c, json!({}))).collect::<BTreeMap<_, _>>()});
-        let tables: BTreeMap<_, _> = NEEDED.iter().map(|(name, columns)| (*name, table(columns))).collect();
+        let mut tables: BTreeMap<_, _> =
+            NEEDED.iter().map(|(name, columns)| (*name, table(columns))).collect();
+        tables.get_mut("ACL").unwrap()["columns"]["action"] = json!({"type": {"key": {"type": "string", "enum": ["set", ["allow", "allow-related", "allow-stateless"]]}}});
         json!({"name": "OVN_Northbound", "version": "7.0.0", "tables": tables})
     }
 
@@ -135,6 +150,23 @@ mod tests {
         let mut without_column = complete();
         without_column["tables"]["NAT"]["columns"].as_object_mut().unwrap().remove("options");
         assert_eq!(missing(&without_column), ["NAT.options"]);
+
+        let mut without_action = complete();
+        without_action["tables"]["ACL"]["columns"]["action"]["type"]["key"]["enum"][1] =
+            json!(["allow-related"]);
+        assert_eq!(missing(&without_action), ["ACL.action=allow-stateless"]);
+
+        let mut without_actions = complete();
+        without_actions["tables"]["ACL"]["columns"].as_object_mut().unwrap().remove("action");
+        assert_eq!(missing(&without_actions), ["ACL.action"]);
+    }
+
+    #[test]
+    fn the_installed_schema_has_everything() {
+        let path = "/usr/share/ovn/ovn-nb.ovsschema";
+        let text = std::fs::read_to_string(path)
+            .unwrap_or_else(|error| panic!("{path}: {error}: run `make parts`, which installs OVN"));
+        assert_eq!(Schema::parse(&text).unwrap().missing(), [""; 0]);
     }
 
     #[test]

@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -9,17 +10,19 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
-use crate::Remote;
 use crate::connection::{Answer, Connection, Ended, Listener, Lost};
-use crate::replica::{Change, Inconsistent, Index, Replica, TableSpec};
+use crate::replica::{Change, Index, Replica, TableSpec};
 use crate::schema::Schema;
 use crate::transaction::{OperationResult, Refused, Transaction, results};
+use crate::{Remote, Tls};
 
 /// Which database to follow, and what of it.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Where it is served; of a cluster, all members.
     pub remotes: Vec<Remote>,
+    /// The certificates, if some remotes want them.
+    pub tls: Option<Tls>,
     /// Its name.
     pub database: String,
     /// What of it is replicated.
@@ -55,6 +58,7 @@ struct Shared {
     last: Mutex<Option<Uuid>>,
     link: watch::Sender<Link>,
     changes: broadcast::Sender<Arc<[Change]>>,
+    copies: AtomicU64,
 }
 
 /// Whether there is a server to talk to.
@@ -108,6 +112,7 @@ impl Client {
             last: Mutex::default(),
             link,
             changes,
+            copies: AtomicU64::new(0),
         });
         let task = tokio::spawn(follow(Arc::clone(&shared)));
         Client { shared, _task: Arc::new(Task(task)) }
@@ -129,6 +134,12 @@ impl Client {
     /// The schema of the database, once it was connected.
     pub fn schema(&self) -> Option<Arc<Schema>> {
         self.shared.schema.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// How often everything had to be told anew. Once is the least; a lost connection alone does not add to it where
+    /// the server remembers what happened in the meantime.
+    pub fn copies(&self) -> u64 {
+        self.shared.copies.load(Ordering::Relaxed)
     }
 
     /// Looks at the replica. Nothing in it changes meanwhile, so be quick.
@@ -204,7 +215,7 @@ async fn follow(shared: Arc<Shared>) {
 
 /// Connects to a server, checks that it is the right one, takes the replica from it, and stays until the end.
 async fn session(shared: &Arc<Shared>, remote: &Remote) -> Ended {
-    let stream = match timeout(STEP, remote.connect()).await {
+    let stream = match timeout(STEP, remote.connect(shared.settings.tls.as_ref())).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return error.into(),
         Err(_) => return Ended::Unwanted("it does not answer".into()),
@@ -228,7 +239,7 @@ async fn set_up(shared: &Shared, connection: &Connection, told: &Mutex<Told>) ->
     let database = &shared.settings.database;
     let schema = ask(connection, "get_schema", json!([database])).await?;
     let schema: Schema = serde_json::from_str(schema.get())?;
-    let fresh = Replica::new(&shared.settings.tables, &schema).map_err(unwanted)?;
+    let fresh = Replica::new(&shared.settings.tables, &schema).map_err(Ended::from)?;
     let first = {
         let mut known = shared.schema.write().unwrap_or_else(PoisonError::into_inner);
         let first = known.is_none();
@@ -249,6 +260,9 @@ async fn set_up(shared: &Shared, connection: &Connection, told: &Mutex<Told>) ->
     let (found, last, updates): (bool, Uuid, &RawValue) = serde_json::from_str(answer.get())?;
     // What came in the meantime has waited.
     let mut told = lock(told);
+    if !found {
+        shared.copies.fetch_add(1, Ordering::Relaxed);
+    }
     apply(shared, last, updates.get(), !found)?;
     for params in told.data.go_on() {
         data_update(shared, &params)?;
@@ -272,11 +286,11 @@ async fn check_server(shared: &Shared, connection: &Connection, told: &Mutex<Tol
     ask(connection, "set_db_change_aware", json!([true])).await?;
     let schema = ask(connection, "get_schema", json!(["_Server"])).await?;
     let schema: Schema = serde_json::from_str(schema.get())?;
-    let mut replica = Replica::new(&[SERVER_TABLE], &schema).map_err(unwanted)?;
+    let mut replica = Replica::new(&[SERVER_TABLE], &schema).map_err(Ended::from)?;
     let wanted = json!({ SERVER_TABLE.name: [{ "columns": SERVER_TABLE.columns }] });
     let answer = ask(connection, "monitor_cond", json!(["_Server", SERVER, wanted])).await?;
     let mut told = lock(told);
-    replica.apply(answer.get(), true).map_err(unwanted)?;
+    replica.apply(answer.get(), true).map_err(Ended::from)?;
     for params in told.server.go_on() {
         server_update(&mut replica, &params)?;
     }
@@ -389,23 +403,19 @@ fn data_update(shared: &Shared, params: &str) -> Result<(), Ended> {
 
 fn server_update(replica: &mut Replica, params: &str) -> Result<(), Ended> {
     let (_, updates): (&RawValue, &RawValue) = serde_json::from_str(params)?;
-    replica.apply(updates.get(), false).map(drop).map_err(unwanted)
+    replica.apply(updates.get(), false).map(drop).map_err(Ended::from)
 }
 
 fn apply(shared: &Shared, last: Uuid, updates: &str, whole: bool) -> Result<(), Ended> {
     let outcome = shared.replica.write().unwrap_or_else(PoisonError::into_inner).apply(updates, whole);
     // After half an update nothing is known for sure: next time everything has to be told again.
     *lock(&shared.last) = outcome.is_ok().then_some(last);
-    let changes = outcome.map_err(unwanted)?;
+    let changes = outcome?;
     if !changes.is_empty() {
         // Nobody may be following.
         let _ = shared.changes.send(changes.into());
     }
     Ok(())
-}
-
-fn unwanted(error: Inconsistent) -> Ended {
-    Ended::Unwanted(error.to_string())
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

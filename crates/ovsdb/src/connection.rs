@@ -11,6 +11,7 @@ use tokio::time::timeout;
 
 use crate::frames::{Broken, Frames};
 use crate::remote::Stream;
+use crate::replica::Inconsistent;
 
 /// One connection to a server, shared by everyone who has a request. Requests are sent as they come, without waiting
 /// for earlier answers.
@@ -43,6 +44,8 @@ pub(crate) enum Ended {
     Broken(#[from] Broken),
     #[error("the server sent what is not JSON-RPC: {0}")]
     NotJsonRpc(#[from] serde_json::Error),
+    #[error(transparent)]
+    Inconsistent(#[from] Inconsistent),
     #[error("{0}")]
     Unwanted(String),
 }

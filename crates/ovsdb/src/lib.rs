@@ -11,6 +11,7 @@ mod frames;
 mod remote;
 mod replica;
 mod schema;
+mod tls;
 mod transaction;
 mod value;
 
@@ -18,5 +19,6 @@ pub use client::{Client, Error, Settings};
 pub use remote::{Remote, UnknownRemote};
 pub use replica::{Change, Inconsistent, Index, Replica, Row, TableSpec};
 pub use schema::{Column, Schema, Table};
+pub use tls::Tls;
 pub use transaction::{Columns, Mutator, OperationResult, Refused, Rows, Transaction, Until};
 pub use value::{Atom, Datum};

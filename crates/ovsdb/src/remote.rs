@@ -7,6 +7,10 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::tls::Tls;
 
 /// Where a server answers, as Open vSwitch's own programs write it: `unix:PATH`, `tcp:HOST:PORT`, `ssl:HOST:PORT`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,23 +61,32 @@ impl fmt::Display for Remote {
     }
 }
 
-/// A connection of either kind.
+/// A connection of any kind.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Unix(UnixStream),
     Tcp(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Remote {
-    pub(crate) async fn connect(&self) -> io::Result<Stream> {
+    pub(crate) async fn connect(&self, tls: Option<&Tls>) -> io::Result<Stream> {
+        let open = async |host: &str, port: u16| {
+            let stream = TcpStream::connect((host, port)).await?;
+            stream.set_nodelay(true)?;
+            io::Result::Ok(stream)
+        };
         match self {
             Remote::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-            Remote::Tcp { host, port } => {
-                let stream = TcpStream::connect((host.as_str(), *port)).await?;
-                stream.set_nodelay(true)?;
-                Ok(Stream::Tcp(stream))
+            Remote::Tcp { host, port } => open(host, *port).await.map(Stream::Tcp),
+            Remote::Tls { host, port } => {
+                let tls = tls.ok_or_else(|| io::Error::other("no certificates are configured for it"))?;
+                // Before the connection: a file that cannot be read is no fault of the server's.
+                let connector = tls.connector()?;
+                let name = ServerName::try_from(host.clone()).map_err(io::Error::other)?;
+                let stream = connector.connect(name, open(host, *port).await?).await?;
+                Ok(Stream::Tls(Box::new(stream)))
             }
-            Remote::Tls { .. } => Err(io::Error::new(io::ErrorKind::Unsupported, "TLS is not supported yet")),
         }
     }
 }
@@ -83,6 +96,7 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_read(cx, buf),
             Stream::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -92,6 +106,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_write(cx, buf),
             Stream::Tcp(stream) => Pin::new(stream).poll_write(cx, buf),
+            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
@@ -99,6 +114,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Stream::Tcp(stream) => Pin::new(stream).poll_flush(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -106,6 +122,7 @@ impl AsyncWrite for Stream {
         match self.get_mut() {
             Stream::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Stream::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
+            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

@@ -24,7 +24,7 @@ pub struct Index {
 }
 
 /// A row of the replica.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     uuid: Uuid,
     columns: &'static [&'static str],
@@ -91,7 +91,8 @@ enum RowUpdate {
     Initial(Columns),
     Insert(Columns),
     Modify(Columns),
-    Delete(Option<serde::de::IgnoredAny>),
+    /// Told with a null.
+    Delete(()),
 }
 
 impl Replica {
@@ -173,7 +174,7 @@ impl Replica {
 impl Table {
     fn update(&mut self, uuid: Uuid, update: RowUpdate) -> Result<Option<Change>, Inconsistent> {
         let new = match update {
-            RowUpdate::Delete(_) => None,
+            RowUpdate::Delete(()) => None,
             RowUpdate::Initial(mut columns) | RowUpdate::Insert(mut columns) => {
                 let values = self.spec.columns.iter().zip(&self.columns);
                 let values = values
@@ -196,6 +197,10 @@ impl Table {
     }
 
     fn set(&mut self, uuid: Uuid, new: Option<Row>) -> Option<Change> {
+        // Told again, as it was: nothing changed.
+        if self.rows.get(&uuid).map(Arc::as_ref) == new.as_ref() {
+            return None;
+        }
         let new = new.map(Arc::new);
         let old = match &new {
             Some(row) => self.rows.insert(uuid, Arc::clone(row)),
@@ -216,7 +221,7 @@ impl Table {
                 index.entry(key).or_default().push(uuid);
             }
         }
-        (old.is_some() || new.is_some()).then_some(Change { table: self.spec.name, uuid, old, new })
+        Some(Change { table: self.spec.name, uuid, old, new })
     }
 }
 
@@ -268,7 +273,7 @@ mod tests {
         Uuid::from_u128(1)
     }
 
-    fn tell(replica: &mut Replica, update: serde_json::Value) -> Vec<Change> {
+    fn tell(replica: &mut Replica, update: &serde_json::Value) -> Vec<Change> {
         replica.apply(&json!({"T": {one().to_string(): update}}).to_string(), false).unwrap()
     }
 
@@ -281,13 +286,13 @@ mod tests {
         let mut replica = replica();
         tell(
             &mut replica,
-            json!({"insert": {"name": "a", "ports": ["set", [1, 2]], "ids": ["map", [["k", "v"], ["l", "w"]]]}}),
+            &json!({"insert": {"name": "a", "ports": ["set", [1, 2]], "ids": ["map", [["k", "v"], ["l", "w"]]]}}),
         );
         assert_eq!((found(&replica, "a"), replica.count("T")), (1, 1));
 
         let changes = tell(
             &mut replica,
-            json!({"modify": {"name": "b", "ports": ["set", [2, 3]], "ids": ["map", [["k", "v"], ["l", "x"], ["m", "y"]]]}}),
+            &json!({"modify": {"name": "b", "ports": ["set", [2, 3]], "ids": ["map", [["k", "v"], ["l", "x"], ["m", "y"]]]}}),
         );
         let row = replica.row("T", one()).unwrap();
         assert_eq!(row.get("ports"), &[1, 3].into_iter().collect::<Datum>());
@@ -295,14 +300,14 @@ mod tests {
         assert_eq!((found(&replica, "a"), found(&replica, "b")), (0, 1));
         assert_eq!(changes[0].old.as_ref().unwrap().get("name").text(), Some("a"));
 
-        tell(&mut replica, json!({"delete": null}));
+        tell(&mut replica, &json!({"delete": null}));
         assert_eq!((found(&replica, "b"), replica.count("T")), (0, 0));
     }
 
     #[test]
     fn what_is_not_mentioned_has_its_default() {
         let mut replica = replica();
-        tell(&mut replica, json!({"insert": {}}));
+        tell(&mut replica, &json!({"insert": {}}));
         let row = replica.row("T", one()).unwrap();
         assert_eq!(row.get("name").text(), Some(""));
         assert_eq!(row.get("ports"), &Datum::EMPTY);
@@ -312,13 +317,15 @@ mod tests {
     #[test]
     fn a_whole_copy_removes_what_it_does_not_mention() {
         let mut replica = replica();
-        tell(&mut replica, json!({"insert": {"name": "old"}}));
+        tell(&mut replica, &json!({"insert": {"name": "old"}}));
         let other = Uuid::from_u128(2);
         let changes = replica
             .apply(&json!({"T": {other.to_string(): {"initial": {"name": "new"}}}}).to_string(), true)
             .unwrap();
         assert_eq!(changes.len(), 2);
         assert_eq!((found(&replica, "old"), found(&replica, "new")), (0, 1));
+        let again = json!({"T": {other.to_string(): {"initial": {"name": "new"}}}}).to_string();
+        assert!(replica.apply(&again, true).unwrap().is_empty(), "nothing is different");
         assert_eq!(replica.apply("{}", true).unwrap().len(), 1);
     }
 

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{completions, down, parts, serve, show_config, up, version};
@@ -21,6 +22,8 @@ pub(crate) struct Cli {
     command: Command,
 }
 
+const CONFIG_VARIABLE: &str = "PORTCULLIS_CONFIG";
+
 /// For the commands that read the configuration.
 #[derive(Debug, Args)]
 pub(crate) struct ConfigArgs {
@@ -29,7 +32,7 @@ pub(crate) struct ConfigArgs {
     /// Files named *.yaml in the directory of the same name ending in .d (/etc/portcullis/config.d/), though not in
     /// directories below it, are merged over it in lexical order: maps are merged, lists are replaced, and a null
     /// brings back the default.
-    #[arg(long, value_name = "FILE", env = "PORTCULLIS_CONFIG", hide_env_values = true)]
+    #[arg(long, value_name = "FILE", env = CONFIG_VARIABLE, hide_env_values = true, value_parser = config_file())]
     config: Option<PathBuf>,
 
     /// Set one configuration key, over what the files say; may be repeated
@@ -41,8 +44,18 @@ pub(crate) struct ConfigArgs {
 
 impl ConfigArgs {
     pub(crate) fn sources(self) -> Sources {
-        Sources::new(self.config, self.set)
+        Sources::new(self.config.filter(|file| !file.as_os_str().is_empty()), self.set)
     }
+}
+
+/// Takes an empty variable, which counts as unset, but no empty flag: that is `--config "$UNSET"`.
+fn config_file() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|name| {
+        if name.is_empty() && std::env::var_os(CONFIG_VARIABLE).is_none_or(|value| !value.is_empty()) {
+            return Err("the name of a file is missing");
+        }
+        Ok(PathBuf::from(name))
+    })
 }
 
 /// One module in `commands` each.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::process::{ExitCode, ExitStatus};
 
-use crate::config::{Problem, Unusable, Why};
+use crate::config::{Finding, Unusable, Why};
 
 /// The exit codes. Scripts rely on them: a code never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +51,7 @@ impl From<Exit> for ExitCode {
 #[derive(Debug)]
 pub(crate) struct Failure {
     pub(crate) exit: Exit,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) warnings: Vec<Finding>,
     /// What is wrong, and with which object: a sentence each.
     pub(crate) errors: Vec<String>,
     /// The state things are in now, and what to do.
@@ -63,14 +63,16 @@ impl Failure {
         Self { exit, warnings: Vec::new(), errors: vec![error.into()], notes: Vec::new() }
     }
 
-    /// Another process of ours has failed: with a code of ours it has said why, otherwise it was ended.
+    /// Another process of ours, in the background, has ended like this. With a code of ours it has said why; with
+    /// any other, or killed by a signal, it could not.
     pub(crate) fn said(status: ExitStatus) -> Self {
-        let ours =
-            Exit::ALL.into_iter().find(|exit| *exit != Exit::Done && status.code() == Some(*exit as i32));
-        match ours {
-            Some(exit) => Self { exit, warnings: Vec::new(), errors: Vec::new(), notes: Vec::new() },
-            None => Self::new(Exit::Failed, format!("the process in the background was ended: {status}")),
-        }
+        let exit =
+            Exit::ALL.into_iter().find(|exit| *exit != Exit::Done && Some(*exit as i32) == status.code());
+        let errors = match exit {
+            Some(_) => Vec::new(),
+            None => vec![format!("the process in the background ended without saying why ({status})")],
+        };
+        Self { exit: exit.unwrap_or(Exit::Failed), warnings: Vec::new(), errors, notes: Vec::new() }
     }
 
     pub(crate) fn note(mut self, note: impl Into<String>) -> Self {
@@ -127,6 +129,8 @@ fn chain(error: &anyhow::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
@@ -140,6 +144,23 @@ mod tests {
         {
             let failure = Failure::from(Unusable { errors: Vec::new(), warnings: Vec::new(), why });
             assert_eq!(failure.exit, exit, "{why:?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_could_not_say_why_it_ended_is_spoken_for() {
+        // As wait(2) has it: the code in the second byte, or the signal in the first.
+        for (status, exit, error) in [
+            (2 << 8, Exit::Usage, None),
+            (3 << 8, Exit::Lacking, None),
+            (101 << 8, Exit::Failed, Some("exit status: 101")),
+            (0, Exit::Failed, Some("exit status: 0")),
+            (9, Exit::Failed, Some("signal: 9 (SIGKILL)")),
+        ] {
+            let failure = Failure::said(ExitStatus::from_raw(status));
+            assert_eq!(failure.exit, exit, "{status}");
+            let sentence = |how| format!("the process in the background ended without saying why ({how})");
+            assert_eq!(failure.errors, error.map(sentence).into_iter().collect::<Vec<_>>());
         }
     }
 

@@ -12,7 +12,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 use terminal_size::{Width, terminal_size_of};
 
-use crate::config::Problem;
+use crate::config::Finding;
 use crate::exit::Failure;
 
 const ERROR: Style = AnsiColor::Red.on_default().bold();
@@ -60,9 +60,9 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-pub(crate) fn warnings(problems: &[Problem]) {
-    for problem in problems {
-        stderr(&format!("{WARNING}warning{WARNING:#}: {problem}\n"));
+pub(crate) fn warnings(findings: &[Finding]) {
+    for finding in findings {
+        stderr(&format!("{WARNING}warning{WARNING:#}: {finding}\n"));
     }
 }
 

@@ -153,10 +153,10 @@ fn an_idle_connection_does_not_delay_the_end() {
     write!(stream, "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
     let mut first = [0; 16];
     stream.read_exact(&mut first).unwrap();
-    let asked = Instant::now();
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait().code(), Some(0));
-    assert!(asked.elapsed() < Duration::from_secs(3), "{:?}", asked.elapsed());
+    let log = server.rest_of_log();
+    assert!(!log.contains("cut off") && log.trim_end().ends_with("stopped"), "{log}");
 }
 
 /// A request whose head never ends is open for good; it may delay the end, but not prevent it.
@@ -170,6 +170,8 @@ fn an_open_request_does_not_prevent_the_end() {
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait().code(), Some(0));
     assert!(TcpStream::connect(server.address).is_err());
+    let log = server.rest_of_log();
+    assert!(log.contains("requests were still open and have been cut off"), "{log}");
 }
 
 #[test]
@@ -182,10 +184,9 @@ fn a_second_signal_ends_it_at_once() {
     let mut line = String::new();
     server.log.read_line(&mut line).unwrap();
     assert!(line.contains("stopping; a second signal ends at once"), "{line}");
-    let asked = Instant::now();
     server.signal(Signal::SIGINT);
     assert_eq!(server.wait().code(), Some(1));
-    assert!(asked.elapsed() < Duration::from_secs(2), "{:?}", asked.elapsed());
+    // Waiting for the open request to the end would say that it was cut off.
     assert_eq!(server.rest_of_log(), "error: ended by a second signal, SIGINT, with requests still open\n");
 }
 
@@ -234,6 +235,22 @@ fn a_warning_in_the_configuration_is_an_event_of_the_log() {
             address.port()
         )
     );
+}
+
+#[test]
+fn an_empty_variable_counts_as_unset_but_an_empty_flag_is_refused() {
+    let unset = portcullis(&["show-config"]).output().unwrap();
+    let empty = portcullis(&["show-config"]).env("PORTCULLIS_CONFIG", "").output().unwrap();
+    assert_eq!(empty, unset);
+
+    let named = portcullis(&["show-config"]).env("PORTCULLIS_CONFIG", "/nowhere.yaml").output().unwrap();
+    let stderr = String::from_utf8(named.stderr).unwrap();
+    assert!(stderr.starts_with("error: /nowhere.yaml: there is no such file\n"), "{stderr}");
+
+    let flag = portcullis(&["show-config", "--config", ""]).output().unwrap();
+    assert_eq!(flag.status.code(), Some(2));
+    let stderr = String::from_utf8(flag.stderr).unwrap();
+    assert!(stderr.contains("the name of a file is missing"), "{stderr}");
 }
 
 #[test]

@@ -3,6 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "a test stops at what it did not expect")]
 
 mod addresses;
+mod load_balancer;
+mod owner;
 mod reach;
 mod rules;
 mod world;

@@ -1,14 +1,18 @@
-use portcullis_core::{Reach, Rule, diff};
+use portcullis_core::{Direction, Reach, Rule, diff};
 use proptest::prelude::*;
 
-use crate::world::{Plain, Probe, allowed, plains, probes, rules, within};
+use crate::world::{Plain, Probe, allowed, direction, plains, probes, rules, within};
 
 fn telling() -> Vec<Probe> {
-    probes().into_iter().filter(Probe::tells_reach).collect()
+    probes().into_iter().filter(|probe| probe.ingress && probe.tells_reach()).collect()
 }
 
 fn reach(plains: &[Plain]) -> Reach {
-    Reach::of(&rules(plains))
+    let_in(&rules(plains))
+}
+
+fn let_in(rules: &[Rule]) -> Reach {
+    Reach::of(Direction::Ingress, rules)
 }
 
 fn admitted(reach: &Reach, probes: &[Probe]) -> Vec<bool> {
@@ -19,10 +23,12 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn admits_what_the_ingress_rules_allow(plains in plains()) {
-        let (reach, probes) = (reach(&plains), probes());
+    fn admits_what_the_rules_of_its_direction_allow(plains in plains()) {
+        let (rules, probes) = (rules(&plains), probes());
+        let [ingress, egress] = [true, false].map(|ingress| Reach::of(direction(ingress), &rules));
         for (probe, allowed) in probes.iter().zip(allowed(&plains, &probes)) {
-            prop_assert_eq!(reach.admits(&probe.packet()), allowed && probe.ingress, "{:?}", probe);
+            let reach = if probe.ingress { &ingress } else { &egress };
+            prop_assert_eq!(reach.admits(&probe.packet()), allowed, "{:?}", probe);
         }
     }
 
@@ -58,19 +64,19 @@ proptest! {
     #[test]
     fn a_change_of_rules_never_reaches_further_than_either_end(before in plains(), after in plains()) {
         let (current, wanted) = (rules(&before), rules(&after));
-        let limit = Reach::of(&current).union(&Reach::of(&wanted));
+        let limit = let_in(&current).union(&let_in(&wanted));
         let change = diff(&current, &wanted);
         let mut now: Vec<Rule> = change.keep.iter().chain(&change.remove).cloned().collect();
-        prop_assert_eq!(Reach::of(&now), Reach::of(&current));
+        prop_assert_eq!(let_in(&now), let_in(&current));
         for rule in change.add {
             now.push(rule);
-            prop_assert!(Reach::of(&now).is_within(&limit));
+            prop_assert!(let_in(&now).is_within(&limit));
         }
         for rule in &change.remove {
             now.retain(|other| other != rule);
-            prop_assert!(Reach::of(&now).is_within(&limit));
+            prop_assert!(let_in(&now).is_within(&limit));
         }
-        prop_assert_eq!(Reach::of(&now), Reach::of(&wanted));
+        prop_assert_eq!(let_in(&now), let_in(&wanted));
     }
 
     #[test]

@@ -35,18 +35,20 @@ pub(crate) enum With {
 /// A rule in plain numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Plain {
-    ingress: bool,
-    v4: bool,
-    what: What,
-    with: With,
+    pub(crate) ingress: bool,
+    pub(crate) v4: bool,
+    pub(crate) what: What,
+    pub(crate) with: With,
+    /// Its description, of which there are a few; 0 for none.
+    words: u8,
 }
 
 /// A packet in plain numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub(crate) ingress: bool,
-    v4: bool,
-    what: What,
+    pub(crate) v4: bool,
+    pub(crate) what: What,
     host: u8,
     groups: [bool; 2],
 }
@@ -86,16 +88,18 @@ impl Plain {
             }
             With::Group(group) => Peer::Group(group_id(group)),
         };
-        Rule::new(direction(self.ingress), family(self.v4), traffic(self.what, self.v4), peer).unwrap()
+        let rule =
+            Rule::new(direction(self.ingress), family(self.v4), traffic(self.what, self.v4), peer).unwrap();
+        if self.words == 0 { rule } else { rule.with_description(format!("words {}", self.words)) }
     }
 }
 
 impl Probe {
-    /// Whether it tells something about `Reach`, which does not know who is in a group: it comes from a host in
-    /// no group, or from a host elsewhere that is in one.
+    /// Whether it tells something about `Reach`, which does not know who is in a group: its other end is a host
+    /// in no group, or a host elsewhere that is in one.
     pub(crate) fn tells_reach(&self) -> bool {
         let in_groups = self.groups.iter().filter(|inside| **inside).count();
-        self.ingress && (in_groups == 0 || in_groups == 1 && self.host == ELSEWHERE)
+        in_groups == 0 || in_groups == 1 && self.host == ELSEWHERE
     }
 
     /// The same packet from someone in no group.
@@ -118,11 +122,11 @@ impl Probe {
     }
 }
 
-fn direction(ingress: bool) -> Direction {
+pub(crate) fn direction(ingress: bool) -> Direction {
     if ingress { Direction::Ingress } else { Direction::Egress }
 }
 
-fn family(v4: bool) -> Family {
+pub(crate) fn family(v4: bool) -> Family {
     if v4 { Family::V4 } else { Family::V6 }
 }
 
@@ -167,9 +171,22 @@ pub(crate) fn plain() -> impl Strategy<Value = Plain> {
         4 => (0..HOSTS, 0..=2u8, any::<bool>()).prop_map(|(host, bits, mapped)| With::Hosts(host, bits, mapped)),
         2 => (0..GROUPS.len()).prop_map(With::Group),
     ];
-    (prop::bool::weighted(0.8), any::<bool>(), what, with).prop_map(|(ingress, v4, what, with)| {
-        let what = if what == What::Protocol(1) { What::Protocol(icmp(v4)) } else { what };
-        Plain { ingress, v4, what, with }
+    (prop::bool::weighted(0.8), any::<bool>(), what, with, 0..3u8).prop_map(
+        |(ingress, v4, what, with, words)| {
+            let what = if what == What::Protocol(1) { What::Protocol(icmp(v4)) } else { what };
+            Plain { ingress, v4, what, with, words }
+        },
+    )
+}
+
+/// A rule that lets hosts in with any traffic.
+pub(crate) fn hosts() -> impl Strategy<Value = Plain> {
+    (any::<bool>(), 0..HOSTS, 0..=2u8, any::<bool>()).prop_map(|(v4, host, bits, mapped)| Plain {
+        ingress: true,
+        v4,
+        what: What::Any,
+        with: With::Hosts(host, bits, mapped),
+        words: 0,
     })
 }
 

@@ -2,12 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use std::net::TcpStream;
+use std::path::Path;
 use std::time::Duration;
 
 use portcullis_ovsdb::{
-    Client, Columns, Error, Index, Mutator, Rows, Settings, TableSpec, Transaction, Until,
+    Client, Columns, Error, Index, Mutator, Rows, Settings, TableSpec, Tls, Transaction, Until,
 };
-use portcullis_testkit::{Raft, parts::ovn::Ovn};
+use portcullis_testkit::Raft;
+use portcullis_testkit::parts::ovn::{self, Ovn};
+use portcullis_testkit::parts::{Authority, Identity, Launch, Namespace, Port, Process, run};
 use uuid::Uuid;
 
 const TABLES: &[TableSpec] = &[
@@ -22,6 +26,7 @@ const TABLES: &[TableSpec] = &[
 fn settings(remotes: &[String]) -> Settings {
     Settings {
         remotes: remotes.iter().map(|remote| remote.parse().unwrap()).collect(),
+        tls: None,
         database: "OVN_Northbound".into(),
         tables: TABLES.to_vec(),
         leader_only: true,
@@ -175,8 +180,59 @@ async fn a_lost_leader_is_replaced_and_nothing_acknowledged_is_lost() {
         client.connected(PATIENCE).await.unwrap();
         raft.restart(leader);
     }
+    assert_eq!(client.copies(), 1, "it went on where it stopped");
     assert!(acknowledged.len() > 40, "{}", acknowledged.len());
     for (name, uuid) in acknowledged {
         assert_eq!(named(&client, &name), [uuid], "{name}");
+    }
+}
+
+/// A database that is served over TLS, to clients with a certificate of `authority` only.
+fn tls_server(directory: &Path, authority: &Authority, server: &Identity) -> (String, Process, Port) {
+    let database = directory.join("nb.db").display().to_string();
+    let schema = ovn::schema_file("ovn-nb").display().to_string();
+    run(&Namespace::host(), "ovsdb-tool", &["create", &database, &schema]).unwrap();
+    let port = Port::any().unwrap();
+    let mut process = Launch::new("ovsdb-server")
+        .unwrap()
+        .arg(format!("--remote=pssl:{}:127.0.0.1", port.number()))
+        .arg(format!("--private-key={}", server.key.display()))
+        .arg(format!("--certificate={}", server.certificate.display()))
+        .arg(format!("--ca-cert={}", authority.certificate().display()))
+        .arg(format!("--unixctl={}", directory.join("ctl").display()))
+        .arg(&database)
+        .start(&Namespace::host(), directory)
+        .unwrap();
+    process.wait_until(PATIENCE, || TcpStream::connect(("127.0.0.1", port.number())).is_ok()).unwrap();
+    (format!("ssl:127.0.0.1:{}", port.number()), process, port)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_show_each_other_who_they_are() {
+    let [directory, elsewhere] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let [authority, other] =
+        [&directory, &elsewhere].map(|directory| Authority::new(directory.path()).unwrap());
+    // As Open vSwitch's are: a name that is not that of the machine.
+    let server = authority.server("server", &["northbound"]).unwrap();
+    let (remote, _process, _port) = tls_server(directory.path(), &authority, &server);
+    let tls = |trusted: &Authority, signer: &Authority| {
+        let client = signer.client("client", "portcullis", None).unwrap();
+        Tls { authority: trusted.certificate().into(), certificate: client.certificate, key: client.key }
+    };
+    let connect = |tls| Client::new(Settings { tls, ..settings(std::slice::from_ref(&remote)) });
+
+    let client = connect(Some(tls(&authority, &authority)));
+    client.connected(PATIENCE).await.unwrap();
+    client.transact(&group("web").1).await.unwrap();
+    assert_eq!(named(&client, "web").len(), 1);
+
+    for (wrong, why) in [
+        (None, "no certificates are configured"),
+        (Some(tls(&other, &authority)), "invalid peer certificate"),
+        (Some(tls(&authority, &other)), ""),
+        (Some(Tls { authority: "/none".into(), ..tls(&authority, &authority) }), "cannot use /none"),
+    ] {
+        let refused = connect(wrong).connected(Duration::from_millis(500)).await.unwrap_err().to_string();
+        assert!(refused.contains(why), "{refused}");
     }
 }

@@ -13,15 +13,24 @@ use serde::de::{
     SeqAccess, Unexpected, VariantAccess, Visitor,
 };
 
-use super::node::{Entry, Location, Node, Value, quoted};
+use super::finding::{Finding, did_you_mean};
+use super::node::{Entry, LONGEST, Location, Node, Value, quoted};
 use super::path::Path;
-use super::problem::{Problem, did_you_mean};
+use super::yaml;
 
-/// What came out of a decode: a value only when there are no errors; warnings in any case.
+/// What came out of a decode: a value only when there are no errors; unknown keys in any case.
 #[derive(Debug)]
 pub(crate) struct Decoded<T> {
-    pub(crate) result: Result<T, Vec<Problem>>,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) result: Result<T, Vec<Finding>>,
+    pub(crate) unknown: Vec<Unknown>,
+}
+
+/// A key that nothing reads.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unknown {
+    pub(crate) finding: Finding,
+    /// It is a known key, written wrongly: no version of this program will ever know it as it is.
+    pub(crate) slip: bool,
 }
 
 /// More than anyone reads at once. Each error costs a pass over the document.
@@ -32,18 +41,18 @@ const MOST_ERRORS: usize = 50;
 /// serde stops at the first error. So each pass notes its error, and the next one leaves the value at fault
 /// out, as if it had not been written, until nothing more is wrong.
 pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
-    let mut pass = Pass { skip: BTreeSet::new(), warnings: RefCell::default() };
-    let mut errors: Vec<Problem> = Vec::new();
+    let mut pass = Pass { skip: BTreeSet::new(), unknown: RefCell::default() };
+    let mut errors: Vec<Finding> = Vec::new();
     let value = loop {
         let error = match T::deserialize(Decoder { node, path: &Path::Top, pass: &pass }) {
             Ok(value) => break Some(value),
             Err(error) => error,
         };
-        let problem = error.into_problem(node);
-        let path = problem.path.clone();
+        let finding = error.into_finding(node);
+        let path = finding.path.clone();
         // Leaving a value out can make its surroundings incomplete; that is not the user's mistake.
         if !pass.skip.iter().any(|skipped| is_below(skipped, &path)) {
-            errors.push(problem);
+            errors.push(finding);
         }
         if path.is_empty() || !pass.skip.insert(path) || errors.len() == MOST_ERRORS {
             break None;
@@ -51,13 +60,13 @@ pub(crate) fn decode<T: DeserializeOwned>(node: &Node) -> Decoded<T> {
     };
     // A reader mends one file from top to bottom.
     errors.sort_by(|a, b| a.at.cmp(&b.at));
-    let mut warnings = pass.warnings.into_inner();
-    warnings.sort_by(|a, b| a.at.cmp(&b.at));
+    let mut unknown = pass.unknown.into_inner();
+    unknown.sort_by(|a, b| a.finding.at.cmp(&b.finding.at));
     let result = match value {
         Some(value) if errors.is_empty() => Ok(value),
         _ => Err(errors),
     };
-    Decoded { result, warnings }
+    Decoded { result, unknown }
 }
 
 /// Whether `path` is part of the value at `above`.
@@ -102,14 +111,15 @@ pub(crate) fn from_text<'de, D: Deserializer<'de>, T>(
 struct Pass {
     /// Paths to leave out, because an earlier pass failed on them.
     skip: BTreeSet<String>,
-    warnings: RefCell<Vec<Problem>>,
+    unknown: RefCell<Vec<Unknown>>,
 }
 
 impl Pass {
-    fn warn(&self, problem: Problem) {
-        let mut warnings = self.warnings.borrow_mut();
-        if !warnings.contains(&problem) {
-            warnings.push(problem);
+    /// Each pass meets the same unknown keys again.
+    fn note(&self, key: Unknown) {
+        let mut unknown = self.unknown.borrow_mut();
+        if !unknown.contains(&key) {
+            unknown.push(key);
         }
     }
 }
@@ -142,9 +152,9 @@ impl Error {
         self
     }
 
-    fn into_problem(self, top: &Node) -> Problem {
+    fn into_finding(self, top: &Node) -> Finding {
         let (at, path) = self.place.unwrap_or_else(|| (top.at.clone(), String::new()));
-        Problem { hint: self.hint, ..Problem::new(at, path, self.message) }
+        Finding { hint: self.hint, ..Finding::new(at, path, self.message) }
     }
 }
 
@@ -190,14 +200,53 @@ fn describe(found: Unexpected<'_>) -> String {
     }
 }
 
-/// "`a`, `b` or `c`"
 fn one_of(names: &[&str]) -> String {
+    listed(names, "or")
+}
+
+fn all_of(names: &[&str]) -> String {
+    listed(names, "and")
+}
+
+/// "`a`, `b` or `c`", with another word for "or" if need be.
+fn listed(names: &[&str], word: &str) -> String {
     let names: Vec<_> = names.iter().map(|n| format!("`{n}`")).collect();
     match names.split_last() {
         None => "nothing".to_owned(),
         Some((only, [])) => only.clone(),
-        Some((last, others)) => format!("{} or {last}", others.join(", ")),
+        Some((last, others)) => format!("{} {word} {last}", others.join(", ")),
     }
+}
+
+/// The hint for `mode:observe`, which YAML does not take for a key and a value.
+fn missing_space(text: &str, known: &[&str]) -> Option<String> {
+    let (name, value) = text.split_once(':')?;
+    known
+        .contains(&name)
+        .then(|| format!("A space is missing after the colon: write {}", quoted(&format!("{name}: {value}"))))
+}
+
+/// The hint for `Mode`, which is `mode` but for its case or for spaces around it.
+fn other_case(text: &str, known: &[&str]) -> Option<String> {
+    let folded = text.trim().to_lowercase();
+    let meant = known.iter().find(|name| name.to_lowercase() == folded)?;
+    Some(format!("Write `{meant}`"))
+}
+
+/// How `item` would be written as a list, if that is short enough for a hint.
+fn list_of_one(item: &str) -> Option<String> {
+    if item.chars().nth(LONGEST).is_some() {
+        return None;
+    }
+    let plain = format!("[{item}]");
+    // The text of a list is not always the text of its item: `[::1]:80`, `a, b` and `a: b` need quotes in it.
+    let alone = yaml::parse("hint".as_ref(), &plain).is_ok_and(|node| match node.value {
+        Value::List(items) => matches!(items.as_slice(), [only] if only.value == Value::from_plain(item)),
+        _ => false,
+    });
+    // Quoted as in JSON, which is YAML too.
+    let list = if alone { plain } else { format!("[{}]", serde_json::Value::from(item)) };
+    Some(format!("A list of one is written {list}"))
 }
 
 /// A deserializer for one node.
@@ -343,24 +392,27 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
         match &self.node.value {
             Value::List(items) => self.list(items, visitor),
             Value::Map(_) | Value::Null => Err(self.expected("a list")),
-            _ => {
-                let hint = format!("A list of one is written [{}]", self.text().unwrap_or_default());
-                Err(self.expected("a list").hint(Some(hint)))
-            }
+            _ => Err(self.expected("a list").hint(self.text().and_then(list_of_one))),
         }
     }
 
-    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
-        self.deserialize_seq(visitor)
+    fn deserialize_tuple<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Error> {
+        match &self.node.value {
+            Value::List(items) if items.len() != length => {
+                let message = format!("expected a list of {length}, found one of {}", items.len());
+                Err(Error::new(message).at(&self.node.at, self.path))
+            }
+            _ => self.deserialize_seq(visitor),
+        }
     }
 
     fn deserialize_tuple_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
-        _: usize,
+        length: usize,
         visitor: V,
     ) -> Result<V::Value, Error> {
-        self.deserialize_seq(visitor)
+        self.deserialize_tuple(length, visitor)
     }
 
     fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
@@ -377,14 +429,16 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
         visitor: V,
     ) -> Result<V::Value, Error> {
         let Value::Map(entries) = &self.node.value else {
-            return Err(self.expected(format!("a map with the keys {}", and(fields))));
+            let hint = self.text().and_then(|text| missing_space(text, fields));
+            return Err(self.expected(format!("a map with the keys {}", all_of(fields))).hint(hint));
         };
         for entry in entries.iter().filter(|e| !fields.contains(&e.key.as_str())) {
             let path = Path::Key(self.path, &entry.key).to_string();
-            let mut warning = Problem::new(entry.key_at.clone(), path, "unknown key, ignored");
-            warning.hint =
-                did_you_mean(&entry.key, fields).or_else(|| Some(format!("Known here: {}", and(fields))));
-            self.pass.warn(warning);
+            let slip = missing_space(&entry.key, fields).or_else(|| other_case(&entry.key, fields));
+            let hint = slip.clone().or_else(|| did_you_mean(&entry.key, fields));
+            let hint = hint.unwrap_or_else(|| format!("Known here: {}", all_of(fields)));
+            let finding = Finding::new(entry.key_at.clone(), path, "unknown key").with_hint(hint);
+            self.pass.note(Unknown { finding, slip: slip.is_some() });
         }
         let known: Vec<_> = entries.iter().filter(|e| fields.contains(&e.key.as_str())).collect();
         self.placed(visitor.visit_map(Fields { entries: known.into_iter(), value: None, decoder: self }))
@@ -400,6 +454,12 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
         let (name, content) = match &self.node.value {
             Value::Map(entries) => match entries.as_slice() {
                 [entry] => (entry.key.as_str(), Some(entry)),
+                // A key without a value, as in `{observe: }`, does not survive the merge.
+                [] => {
+                    let message = format!("expected {}, found a map without values", one_of(variants));
+                    let hint = Some("Write the name alone, without braces and colon".to_owned());
+                    return Err(Error::new(message).hint(hint).at(&self.node.at, self.path));
+                }
                 _ => return Err(self.expected(format!("one key, {}", one_of(variants)))),
             },
             _ => match self.text() {
@@ -419,16 +479,6 @@ impl<'de> Deserializer<'de> for Decoder<'de, '_> {
     }
 
     serde::forward_to_deserialize_any! { bytes byte_buf unit unit_struct i128 u128 }
-}
-
-/// "`a`, `b` and `c`"
-fn and(names: &[&str]) -> String {
-    let names: Vec<_> = names.iter().map(|n| format!("`{n}`")).collect();
-    match names.split_last() {
-        None => String::new(),
-        Some((only, [])) => only.clone(),
-        Some((last, others)) => format!("{} and {last}", others.join(", ")),
-    }
 }
 
 impl<'de> Decoder<'de, '_> {
@@ -478,8 +528,7 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
                 continue;
             }
             self.value = Some(entry);
-            let key: de::value::StrDeserializer<'_, Error> = entry.key.as_str().into_deserializer();
-            return seed.deserialize(key).map(Some).map_err(|e| e.at(&entry.key_at, &path));
+            return seed.deserialize(Key { entry, path: &path, pass: self.decoder.pass }).map(Some);
         }
         Ok(None)
     }
@@ -488,6 +537,80 @@ impl<'de> MapAccess<'de> for Fields<'de, '_> {
         let entry = self.value.take().ok_or_else(|| Error::new("a value was asked for before its key"))?;
         let path = Path::Key(self.decoder.path, &entry.key);
         seed.deserialize(Decoder { node: &entry.node, path: &path, ..self.decoder })
+    }
+}
+
+/// A deserializer for the key of a map: text, unless the type of the key asks for a number or a boolean.
+struct Key<'de, 'p> {
+    entry: &'de Entry,
+    path: &'p Path<'p>,
+    pass: &'p Pass,
+}
+
+impl<'de> Key<'de, '_> {
+    fn text(&self) -> de::value::BorrowedStrDeserializer<'de, Error> {
+        de::value::BorrowedStrDeserializer::new(&self.entry.key)
+    }
+
+    fn placed<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        result.map_err(|e| e.at(&self.entry.key_at, self.path))
+    }
+
+    fn integer<T: TryFrom<i128>>(&self, least: impl Display, most: impl Display) -> Result<T, Error> {
+        let node = Node::new(Value::from_plain(&self.entry.key), self.entry.key_at.clone());
+        Decoder { node: &node, path: self.path, pass: self.pass }.integer(least, most)
+    }
+}
+
+impl<'de> Deserializer<'de> for Key<'de, '_> {
+    type Error = Error;
+
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        self.placed(self.text().deserialize_any(visitor))
+    }
+
+    integers! {
+        deserialize_i8 visit_i8 i8
+        deserialize_i16 visit_i16 i16
+        deserialize_i32 visit_i32 i32
+        deserialize_i64 visit_i64 i64
+        deserialize_u8 visit_u8 u8
+        deserialize_u16 visit_u16 u16
+        deserialize_u32 visit_u32 u32
+        deserialize_u64 visit_u64 u64
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        match Value::from_plain(&self.entry.key) {
+            Value::Bool(b, _) => self.placed(visitor.visit_bool(b)),
+            other => self.placed(Err(Error::expected("`true` or `false`", &other))),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Error> {
+        visitor.visit_some(self)
+    }
+
+    fn deserialize_newtype_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        visitor.visit_newtype_struct(self)
+    }
+
+    fn deserialize_enum<V: Visitor<'de>>(
+        self,
+        name: &'static str,
+        variants: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Error> {
+        self.placed(self.text().deserialize_enum(name, variants, visitor))
+    }
+
+    serde::forward_to_deserialize_any! {
+        bytes byte_buf unit unit_struct i128 u128 f32 f64 char str string
+        seq tuple tuple_struct map struct identifier ignored_any
     }
 }
 
@@ -515,6 +638,10 @@ impl<'de> Variant<'de, '_> {
             return Err(Error::new(message));
         };
         let path = Path::Key(self.decoder.path, &entry.key);
+        if self.decoder.pass.skip.contains(&path.to_string()) {
+            // Without it the variant cannot be made either: the next pass leaves out the whole choice.
+            return Err(Error::new(format!("`{}` is left out", self.name)));
+        }
         decode(Decoder { node: &entry.node, path: &path, ..self.decoder })
     }
 }
@@ -534,8 +661,8 @@ impl<'de> VariantAccess<'de> for Variant<'de, '_> {
         self.content(|decoder| seed.deserialize(decoder))
     }
 
-    fn tuple_variant<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Error> {
-        self.content(|decoder| decoder.deserialize_seq(visitor))
+    fn tuple_variant<V: Visitor<'de>>(self, length: usize, visitor: V) -> Result<V::Value, Error> {
+        self.content(|decoder| decoder.deserialize_tuple(length, visitor))
     }
 
     fn struct_variant<V: Visitor<'de>>(

@@ -9,10 +9,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::decode::{Decoded, decode};
+use super::decode::{Unknown, decode};
+use super::finding::Finding;
 use super::merge::merge;
 use super::node::{Location, Node, Value};
-use super::problem::Problem;
 use super::set::Setting;
 use super::{Config, yaml};
 
@@ -21,10 +21,18 @@ const DEFAULT_FILE: &str = "/etc/portcullis/config.yaml";
 /// What the command line says about where the configuration comes from.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    file: Option<PathBuf>,
-    /// A file named by the user must exist; the default one need not.
-    named: bool,
+    main: Main,
     settings: Vec<Setting>,
+}
+
+/// The file whose name also says where the drop-ins are.
+#[derive(Debug)]
+enum Main {
+    /// By the user: it must exist.
+    Named(PathBuf),
+    /// By nobody: it need not exist.
+    Default(PathBuf),
+    None,
 }
 
 /// A configuration, and how it came to be.
@@ -33,7 +41,7 @@ pub(crate) struct Loaded {
     pub(crate) config: Config,
     /// The files read, in the order they were merged.
     pub(crate) files: Vec<PathBuf>,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) warnings: Vec<Finding>,
     merged: Node,
 }
 
@@ -48,8 +56,8 @@ impl Default for Loaded {
 /// Why there is no configuration, with the warnings that may explain it.
 #[derive(Debug)]
 pub(crate) struct Unusable {
-    pub(crate) errors: Vec<Problem>,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) errors: Vec<Finding>,
+    pub(crate) warnings: Vec<Finding>,
     pub(crate) why: Why,
 }
 
@@ -67,108 +75,139 @@ pub(crate) enum Why {
 impl Loaded {
     /// Where the value of `keys` was written, or `None` if it is the default.
     pub(crate) fn origin(&self, keys: &[&str]) -> Option<&Location> {
-        self.merged.find(keys)
+        self.merged.written_at(keys)
     }
 }
 
 impl Sources {
     pub(crate) fn new(file: Option<PathBuf>, settings: Vec<Setting>) -> Self {
-        let named = file.is_some();
-        Self { file: file.or_else(|| Some(DEFAULT_FILE.into())), named, settings }
+        let main = file.map_or_else(|| Main::Default(DEFAULT_FILE.into()), Main::Named);
+        Self { main, settings }
     }
 
     /// Without the file that is read when none is named: it describes this machine's production.
     pub(crate) fn without_default(self) -> Self {
-        Self { file: self.file.filter(|_| self.named), ..self }
+        match self.main {
+            Main::Default(_) => Self { main: Main::None, ..self },
+            Main::Named(_) | Main::None => self,
+        }
     }
 
     pub(crate) fn load(self) -> Result<Loaded, Unusable> {
         let mut warnings = Vec::new();
-        let (files, merged) = self.read(&mut warnings).map_err(|unreadable| Unusable {
-            why: unreadable.first().map_or(Why::Wrong, |u| u.why),
-            errors: unreadable.into_iter().map(|u| u.problem).collect(),
-            warnings: Vec::new(),
-        })?;
-        let Decoded { result, warnings: unknown } = decode::<Config>(&merged);
-        // A file may be shared with a newer version that knows more keys. What was typed just now is a mistake.
-        let (mut typed, unknown): (Vec<_>, Vec<_>) =
-            unknown.into_iter().partition(|w| w.at == Location::Flag);
-        for problem in &mut typed {
-            "unknown key".clone_into(&mut problem.message);
+        let Read { files, documents, unreadable } = self.read(&mut warnings);
+        if let Some(first) = unreadable.first() {
+            let why = first.why;
+            let errors = unreadable.into_iter().map(|u| u.finding).collect();
+            return Err(Unusable { errors, warnings, why });
         }
-        warnings.extend(unknown);
-        match result {
-            Ok(config) if typed.is_empty() => Ok(Loaded { config, files, warnings, merged }),
-            Ok(_) => Err(Unusable { errors: typed, warnings, why: Why::Wrong }),
-            Err(errors) => Err(Unusable { errors: [errors, typed].concat(), warnings, why: Why::Wrong }),
+        let mut errors = Vec::new();
+        // Before the merge: there a null removes its key, and a misspelt one would go with it unseen.
+        for Unknown { mut finding, slip } in documents.iter().flat_map(|d| decode::<Config>(d).unknown) {
+            // A file may be shared with a newer version that knows more keys. What was typed just now is a
+            // mistake, and so is a known key written wrongly: `Mode: observe` must not end in writes.
+            if slip || finding.at == Location::Flag {
+                // A flag may be repeated.
+                if !errors.contains(&finding) {
+                    errors.push(finding);
+                }
+            } else {
+                finding.message.push_str(", ignored");
+                warnings.push(finding);
+            }
+        }
+        let at = documents.first().map_or(Location::Flag, |document| document.at.clone());
+        let nothing = Node::new(Value::Map(Vec::new()), at);
+        let merged = documents.into_iter().fold(nothing, merge);
+        match decode::<Config>(&merged).result {
+            Ok(config) if errors.is_empty() => Ok(Loaded { config, files, warnings, merged }),
+            result => {
+                let mut errors = [result.err().unwrap_or_default(), errors].concat();
+                errors.sort_by(|a, b| a.at.cmp(&b.at));
+                Err(Unusable { errors, warnings, why: Why::Wrong })
+            }
         }
     }
 
-    fn read(self, warnings: &mut Vec<Problem>) -> Result<(Vec<PathBuf>, Node), Vec<Unreadable>> {
-        let Self { file, named, settings } = self;
-        let mut errors = Vec::new();
-        let mut files = Vec::new();
-        let at = file.as_deref().map_or(Location::Flag, |file| Location::File(Arc::from(file)));
-        let mut merged = Node::new(Value::Map(Vec::new()), at);
-
-        let drop_ins = file.as_deref().map_or(Ok(Vec::new()), |file| drop_ins(file, warnings));
+    fn read(self, warnings: &mut Vec<Finding>) -> Read {
+        let mut read = Read::default();
+        let main = match self.main {
+            Main::Named(file) => Some((file, true)),
+            Main::Default(file) => Some((file, false)),
+            Main::None => None,
+        };
+        let drop_ins = main.as_ref().map_or(Ok(Vec::new()), |(file, _)| drop_ins(file, warnings));
         let drop_ins = drop_ins.unwrap_or_else(|error| {
-            errors.push(error);
+            read.unreadable.push(error);
             Vec::new()
         });
-        let main = file.into_iter().map(|file| (file, named));
-        for (path, required) in main.chain(drop_ins.into_iter().map(|file| (file, true))) {
-            match read(&path, required) {
+        // A drop-in that has gone since it was listed is simply not there.
+        for (path, required) in main.into_iter().chain(drop_ins.into_iter().map(|file| (file, false))) {
+            match document(&path, required) {
                 Ok(None) => {}
                 Ok(Some(node)) => {
-                    files.push(path);
-                    merged = merge(merged, node);
+                    read.files.push(path);
+                    read.documents.push(node);
                 }
-                Err(error) => errors.push(error),
+                Err(error) => read.unreadable.push(error),
             }
         }
-        for setting in settings {
-            merged = merge(merged, setting.into_node());
-        }
-        if errors.is_empty() { Ok((files, merged)) } else { Err(errors) }
+        read.documents.extend(self.settings.into_iter().map(Setting::into_node));
+        read
     }
 }
 
+/// What the files and flags say, in the order they are merged.
+#[derive(Default)]
+struct Read {
+    files: Vec<PathBuf>,
+    /// One for each file, then one for each flag.
+    documents: Vec<Node>,
+    unreadable: Vec<Unreadable>,
+}
+
 struct Unreadable {
-    problem: Problem,
+    finding: Finding,
     why: Why,
 }
 
 impl Unreadable {
     fn io(path: &Path, error: &io::Error) -> Self {
         let (why, message) = match error.kind() {
+            ErrorKind::NotFound if path.is_symlink() => {
+                (Why::Wrong, "this is a link that leads nowhere".to_owned())
+            }
             ErrorKind::NotFound => (Why::Missing, "there is no such file".to_owned()),
             ErrorKind::PermissionDenied => (Why::Denied, "not readable for this user".to_owned()),
             ErrorKind::IsADirectory => (Why::Wrong, "this is a directory, not a YAML file".to_owned()),
             ErrorKind::NotADirectory => (Why::Wrong, "this is not a directory".to_owned()),
             _ => (Why::Wrong, format!("cannot be read: {error}")),
         };
-        Self { problem: Problem::new(Location::File(Arc::from(path)), "", message), why }
+        Self { finding: Finding::new(Location::File(Arc::from(path)), "", message), why }
     }
 }
 
-impl From<Problem> for Unreadable {
-    fn from(problem: Problem) -> Self {
-        Self { problem, why: Why::Wrong }
+impl From<Finding> for Unreadable {
+    fn from(finding: Finding) -> Self {
+        Self { finding, why: Why::Wrong }
     }
 }
 
 /// The content of one file; `None` for a file that is not there and need not be.
-fn read(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
-    let bytes = match std::fs::read(path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound && !required => return Ok(None),
-        Err(error) => return Err(Unreadable::io(path, &error)),
-    };
-    let text = str::from_utf8(&bytes).map_err(|error| {
+fn document(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(content(path, &bytes)?)),
+        // A link is there, even if it leads nowhere.
+        Err(error) if error.kind() == ErrorKind::NotFound && !required && !path.is_symlink() => Ok(None),
+        Err(error) => Err(Unreadable::io(path, &error)),
+    }
+}
+
+fn content(path: &Path, bytes: &[u8]) -> Result<Node, Finding> {
+    let text = str::from_utf8(bytes).map_err(|error| {
         let good = &bytes[..error.valid_up_to()];
         let line = good.split(|b| *b == b'\n').count();
-        Problem::new(
+        Finding::new(
             Location::Line { file: Arc::from(path), line, column: None },
             "",
             "this is not UTF-8 text",
@@ -178,25 +217,25 @@ fn read(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
     match node.value {
         // An empty file, or one with comments only, changes nothing; by the letter of RFC 7396 a null would
         // erase all the files before it.
-        Value::Null => Ok(Some(Node::new(Value::Map(Vec::new()), node.at))),
-        Value::Map(_) => Ok(Some(node)),
+        Value::Null => Ok(Node::new(Value::Map(Vec::new()), node.at)),
+        Value::Map(_) => Ok(node),
         ref other => {
             let message =
                 format!("expected keys and values such as `mode: observe`, found {}", other.describe());
-            Err(Problem::new(node.at, "", message).into())
+            Err(Finding::new(node.at, "", message))
         }
     }
 }
 
 /// The drop-in files of `file`, in the order they are merged.
-fn drop_ins(file: &Path, warnings: &mut Vec<Problem>) -> Result<Vec<PathBuf>, Unreadable> {
+fn drop_ins(file: &Path, warnings: &mut Vec<Finding>) -> Result<Vec<PathBuf>, Unreadable> {
     let directory = file.with_extension("d");
     if directory == file {
         return Ok(Vec::new());
     }
     let listing = match std::fs::read_dir(&directory) {
         Ok(listing) => listing,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) if error.kind() == ErrorKind::NotFound && !directory.is_symlink() => return Ok(Vec::new()),
         Err(error) => return Err(Unreadable::io(&directory, &error)),
     };
     let mut names = Vec::new();
@@ -211,7 +250,7 @@ fn drop_ins(file: &Path, warnings: &mut Vec<Problem>) -> Result<Vec<PathBuf>, Un
             // Editors and mounted ConfigMaps keep files of their own behind a dot.
             _ if name.as_encoded_bytes().starts_with(b".") => {}
             Some("yaml") => files.push(path),
-            Some("yml") => warnings.push(Problem::new(
+            Some("yml") => warnings.push(Finding::new(
                 Location::File(Arc::from(path)),
                 "",
                 "not read: the names of drop-in files end in `.yaml`",

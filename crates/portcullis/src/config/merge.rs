@@ -89,7 +89,7 @@ mod tests {
         let base = yaml::parse("base.yaml".as_ref(), "log:\n  level: info\n  format: text\n").unwrap();
         let patch = yaml::parse("patch.yaml".as_ref(), "log: {format: json}\n").unwrap();
         let merged = merge(base, patch);
-        assert_eq!(merged.find(&["log", "level"]).unwrap().to_string(), "base.yaml:2");
-        assert_eq!(merged.find(&["log", "format"]).unwrap().to_string(), "patch.yaml:1");
+        assert_eq!(merged.written_at(&["log", "level"]).unwrap().to_string(), "base.yaml:2");
+        assert_eq!(merged.written_at(&["log", "format"]).unwrap().to_string(), "patch.yaml:1");
     }
 }

@@ -5,11 +5,11 @@
 //! An `Option` defaults to `None`: a null in a file means "back to the default", so it could not undo a `Some`.
 
 mod decode;
+mod finding;
 mod load;
 mod merge;
 mod node;
 mod path;
-mod problem;
 mod set;
 mod yaml;
 
@@ -20,9 +20,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
+pub(crate) use finding::Finding;
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
-pub(crate) use problem::Problem;
 pub(crate) use set::Setting;
+
+use node::quoted;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -66,7 +68,7 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// A level for everything, levels for single modules, or both: `info,portcullis::telemetry=debug`.
+/// A level for everything, and levels for single modules: `info,portcullis::telemetry=debug`.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(transparent)]
 pub(crate) struct LogLevel(String);
@@ -74,17 +76,50 @@ pub(crate) struct LogLevel(String);
 impl LogLevel {
     const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+    /// The levels in `text`, with `info` for everything if it only names modules: tracing would switch the rest
+    /// off. An error says more than that `text` is wrong only where it can name the part that is.
     fn parse(text: &str) -> Result<Self, Option<String>> {
-        for part in text.split(',') {
-            let (module, level) = part.rsplit_once('=').map_or((None, part), |(m, l)| (Some(m), l));
-            let known = Self::LEVELS.iter().any(|l| l.eq_ignore_ascii_case(level));
-            if !known || module.is_some_and(|m| m.trim() != m || m.is_empty()) {
-                // tracing would read `inf` as the name of a module and switch everything else off.
-                return Err(problem::did_you_mean(level, &Self::LEVELS));
-            }
+        let parts: Vec<_> = text.split(',').collect();
+        for part in &parts {
+            Self::check(part, parts.len() == 1)?;
         }
+        let mut bare = parts.iter().filter(|part| !part.contains('='));
+        let text = match (bare.next(), bare.next()) {
+            (Some(one), Some(other)) => {
+                return Err(Some(format!("Both `{one}` and `{other}` are for everything: keep one")));
+            }
+            (Some(_), None) => text.to_owned(),
+            (None, _) => format!("info,{text}"),
+        };
         text.parse::<Targets>().map_err(|e| Some(e.to_string()))?;
-        Ok(Self(text.to_owned()))
+        Ok(Self(text))
+    }
+
+    fn check(part: &str, alone: bool) -> Result<(), Option<String>> {
+        let shown = quoted(part);
+        let (module, level) = part.rsplit_once('=').map_or((None, part), |(m, l)| (Some(m), l));
+        if part.is_empty() {
+            return Err((!alone).then(|| "Remove the comma with nothing beside it".to_owned()));
+        }
+        if part.contains(char::is_whitespace) {
+            return Err(Some(format!("Remove the space in {shown}")));
+        }
+        if module == Some("") {
+            return Err(Some(format!("There is no module before the `=` of {shown}")));
+        }
+        if level.is_empty() {
+            return Err(Some(format!("There is no level after the `=` of {shown}")));
+        }
+        if Self::LEVELS.iter().any(|l| l.eq_ignore_ascii_case(level)) {
+            return Ok(());
+        }
+        // tracing would read `inf` as the name of a module and switch everything else off.
+        let meant = finding::did_you_mean(level, &Self::LEVELS);
+        if alone && module.is_none() {
+            return Err(meant);
+        }
+        let more = meant.map(|meant| format!(". {meant}")).unwrap_or_default();
+        Err(Some(format!("{} is not a level{more}", quoted(level))))
     }
 
     pub(crate) fn filter(&self) -> Targets {
@@ -140,8 +175,8 @@ impl fmt::Display for ListenAddress {
 
 /// Reads a document of any shape, as tests of what is printed need it.
 #[cfg(test)]
-pub(crate) fn read_any(text: &str) -> Result<serde_json::Value, Vec<Problem>> {
-    let node = yaml::parse("printed.yaml".as_ref(), text).map_err(|problem| vec![problem])?;
+pub(crate) fn read_any(text: &str) -> Result<serde_json::Value, Vec<Finding>> {
+    let node = yaml::parse("printed.yaml".as_ref(), text).map_err(|finding| vec![finding])?;
     decode::decode(&node).result
 }
 
@@ -164,9 +199,46 @@ mod tests {
             ("info, portcullis=debug", false),
             ("portcullis=loud", false),
             ("portcullis", false),
+            ("portcullis=debug=info", false),
         ] {
             assert_eq!(LogLevel::parse(text).is_ok(), accepted, "{text:?}");
         }
-        assert_eq!(LogLevel::parse("inf"), Err(Some("Did you mean `info`?".to_owned())));
+    }
+
+    #[test]
+    fn levels_for_modules_do_not_silence_the_rest() {
+        for (text, expected) in [
+            ("hyper=debug", "info,hyper=debug"),
+            ("hyper=off,portcullis::telemetry=trace", "info,hyper=off,portcullis::telemetry=trace"),
+            ("hyper=debug,warn", "hyper=debug,warn"),
+            ("off,hyper=debug", "off,hyper=debug"),
+        ] {
+            let level = LogLevel::parse(text).unwrap();
+            assert_eq!(level.0, expected);
+            assert_eq!(LogLevel::parse(&level.0), Ok(level), "it is printed as what it means");
+        }
+        let filter = LogLevel::parse("hyper=debug").unwrap().filter();
+        assert!(filter.would_enable("portcullis", &Level::INFO));
+        assert!(!filter.would_enable("portcullis", &Level::DEBUG));
+    }
+
+    #[test]
+    fn a_wrong_level_names_the_part_at_fault() {
+        for (text, hint) in [
+            ("inf", Some("Did you mean `info`?")),
+            ("loud", None),
+            ("", None),
+            ("info,portcullis=debg", Some("`debg` is not a level. Did you mean `debug`?")),
+            ("info,portcullis=loud", Some("`loud` is not a level")),
+            ("portcullis=", Some("There is no level after the `=` of `portcullis=`")),
+            ("info,debug", Some("Both `info` and `debug` are for everything: keep one")),
+            ("info, portcullis=debug", Some("Remove the space in ` portcullis=debug`")),
+            ("info,port cullis=debug", Some("Remove the space in `port cullis=debug`")),
+            ("info ", Some("Remove the space in `info `")),
+            ("info,", Some("Remove the comma with nothing beside it")),
+            ("info,=debug", Some("There is no module before the `=` of `=debug`")),
+        ] {
+            assert_eq!(LogLevel::parse(text), Err(hint.map(str::to_owned)), "{text:?}");
+        }
     }
 }

@@ -80,22 +80,24 @@ impl Node {
         Self { value, at }
     }
 
-    /// The node under `keys`, and the place where its last key was written.
-    pub(crate) fn find(&self, keys: &[&str]) -> Option<&Location> {
+    /// Where the last of `keys` was written, each a key of the map under the one before it.
+    pub(crate) fn written_at(&self, keys: &[&str]) -> Option<&Location> {
         let Value::Map(entries) = &self.value else {
             return None;
         };
         let (first, rest) = keys.split_first()?;
         let entry = entries.iter().find(|e| e.key == *first)?;
-        if rest.is_empty() { Some(&entry.key_at) } else { entry.node.find(rest) }
+        if rest.is_empty() { Some(&entry.key_at) } else { entry.node.written_at(rest) }
     }
 
-    /// How many nodes this one is made of, itself included.
+    /// How many nodes this one is made of, itself included. A long text counts as several.
     pub(crate) fn size(&self) -> usize {
+        let text = |text: &str| text.len() / 100;
         1 + match &self.value {
+            Value::Null => 0,
+            Value::Bool(_, t) | Value::Int(_, t) | Value::Float(_, t) | Value::Text(t) => text(t),
             Value::List(items) => items.iter().map(Node::size).sum(),
-            Value::Map(entries) => entries.iter().map(|e| e.node.size()).sum(),
-            _ => 0,
+            Value::Map(entries) => entries.iter().map(|e| text(&e.key) + e.node.size()).sum(),
         }
     }
 }
@@ -165,9 +167,11 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
+/// As many characters of a text are shown in an error message.
+pub(crate) const LONGEST: usize = 60;
+
 /// `text` between backticks, on one line and short enough for an error message.
 pub(crate) fn quoted(text: &str) -> String {
-    const LONGEST: usize = 60;
     let mut shown: String = text.chars().take(LONGEST).flat_map(escaped).collect();
     if text.chars().nth(LONGEST).is_some() {
         shown.push('…');

@@ -2,8 +2,8 @@
 
 use std::str::FromStr;
 
+use super::finding::Finding;
 use super::node::{Entry, Location, Node, Value};
-use super::problem::Problem;
 use super::yaml;
 
 /// A parsed `--set`. Keys are separated by dots, so a key that itself holds a dot can only be set in a file.
@@ -25,6 +25,9 @@ impl FromStr for Setting {
         if keys.iter().any(String::is_empty) {
             return Err(format!("`{path}` is not a key; {example}"));
         }
+        if value.is_empty() {
+            return Err(format!("there is no value after `=`; write `{path}=null` for the default"));
+        }
         Ok(Self { keys, value: parse(value)? })
     }
 }
@@ -36,7 +39,7 @@ fn parse(text: &str) -> Result<Value, String> {
     if !yaml.iter().any(|(first, last)| text.len() > 1 && text.starts_with(*first) && text.ends_with(*last)) {
         return Ok(Value::from_plain(text));
     }
-    yaml::parse("--set".as_ref(), text).map(|node| node.value).map_err(|Problem { message, .. }| message)
+    yaml::parse("--set".as_ref(), text).map(|node| node.value).map_err(|Finding { message, .. }| message)
 }
 
 impl Setting {
@@ -75,7 +78,7 @@ mod tests {
     fn settings_read_as_the_same_yaml_would() {
         for (text, yaml) in [
             ("mode=observe", "mode: observe"),
-            ("mode=", "mode:"),
+            ("mode=null", "mode:"),
             ("a.b.c=1", "a: {b: {c: 1}}"),
             ("a=[1, x]", "a: [1, x]"),
             ("a={b: true}", "a: {b: true}"),
@@ -91,7 +94,7 @@ mod tests {
 
     #[test]
     fn a_setting_without_key_or_value_is_refused() {
-        for text in ["mode", "=x", "a..b=1", ".a=1", "a=[1", ""] {
+        for text in ["mode", "mode=", "=x", "a..b=1", ".a=1", "a=[1", ""] {
             // `a=[1` does not end in a bracket: it is text, and the decoder will judge it.
             assert_eq!(text.parse::<Setting>().is_err(), text != "a=[1", "{text}");
         }

@@ -7,7 +7,7 @@
 //! - tags (`!!int`, `!secret`): nothing here gives them a meaning;
 //! - a map or a list as a key: no configuration key looks like that.
 //!
-//! Anchors and aliases are accepted; how much they may unfold to is bounded.
+//! Anchors and aliases are accepted; how many values they may copy is bounded.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -16,23 +16,23 @@ use std::sync::Arc;
 
 use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span, StrInput, Tag};
 
+use super::finding::Finding;
 use super::node::{Entry, Location, Node, Value, quoted};
 use super::path::Path;
-use super::problem::Problem;
 
 /// Far deeper than any configuration; it keeps a hostile file from exhausting the stack.
 const DEEPEST: usize = 64;
-/// Aliases of aliases grow exponentially; no honest file comes near this many nodes.
-const MOST_ALIASED_NODES: usize = 10_000;
+/// Aliases of aliases grow exponentially, and what has an anchor is kept twice; no honest file comes near this.
+const MOST_COPIED: usize = 10_000;
 
 /// The document in `text`, or [`Value::Null`] for a file without one. `file` is only named in errors.
-pub(crate) fn parse(file: &FilePath, text: &str) -> Result<Node, Problem> {
+pub(crate) fn parse(file: &FilePath, text: &str) -> Result<Node, Finding> {
     let mut reader = Reader {
         parser: Parser::new_from_str(text),
         file: Arc::from(file),
         text,
         anchors: HashMap::new(),
-        aliased: 0,
+        copied: 0,
     };
     reader.document()
 }
@@ -42,18 +42,19 @@ struct Reader<'t> {
     file: Arc<FilePath>,
     text: &'t str,
     anchors: HashMap<usize, Node>,
-    aliased: usize,
+    /// The size of all copies made for anchors and aliases.
+    copied: usize,
 }
 
 impl<'t> Reader<'t> {
-    fn document(&mut self) -> Result<Node, Problem> {
+    fn document(&mut self) -> Result<Node, Finding> {
         let mut document = None;
         loop {
             let (event, span) = self.next()?;
             match event {
                 Event::StreamEnd => break,
                 Event::DocumentStart(_) if document.is_some() => {
-                    return Err(Problem::new(
+                    return Err(Finding::new(
                         self.line(span.start),
                         "",
                         "a second YAML document starts here",
@@ -70,7 +71,7 @@ impl<'t> Reader<'t> {
         Ok(document.unwrap_or_else(|| Node::new(Value::Null, Location::File(self.file.clone()))))
     }
 
-    fn next(&mut self) -> Result<(Event<'t>, Span), Problem> {
+    fn next(&mut self) -> Result<(Event<'t>, Span), Finding> {
         match self.parser.next_event() {
             Some(Ok(event)) => Ok(event),
             Some(Err(error)) => Err(self.syntax(&error)),
@@ -78,10 +79,10 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn node(&mut self, event: Event<'t>, span: Span, path: &Path<'_>, depth: usize) -> Result<Node, Problem> {
+    fn node(&mut self, event: Event<'t>, span: Span, path: &Path<'_>, depth: usize) -> Result<Node, Finding> {
         let at = self.line(span.start);
         if depth > DEEPEST {
-            return Err(Problem::new(at, "", format!("nested deeper than {DEEPEST} levels")));
+            return Err(Finding::new(at, "", format!("nested deeper than {DEEPEST} levels")));
         }
         let (value, anchor) = match event {
             Event::Alias(id) => return self.alias(id, at, path),
@@ -106,12 +107,13 @@ impl<'t> Reader<'t> {
         };
         let node = Node::new(value, at);
         if anchor != 0 {
+            self.count(&node, &node.at, path)?;
             self.anchors.insert(anchor, node.clone());
         }
         Ok(node)
     }
 
-    fn list(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Node>, Problem> {
+    fn list(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Node>, Finding> {
         let mut items = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -123,7 +125,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn map(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Entry>, Problem> {
+    fn map(&mut self, path: &Path<'_>, depth: usize) -> Result<Vec<Entry>, Finding> {
         let mut entries: Vec<Entry> = Vec::new();
         loop {
             let (event, span) = self.next()?;
@@ -138,7 +140,7 @@ impl<'t> Reader<'t> {
                     Location::Line { line, .. } => format!("line {line}"),
                     _ => "another place".to_owned(),
                 };
-                return Err(Problem::new(
+                return Err(Finding::new(
                     key_at,
                     path.to_string(),
                     format!("given twice, the first time on {first}"),
@@ -162,19 +164,28 @@ impl<'t> Reader<'t> {
         span: Span,
         path: &Path<'_>,
         depth: usize,
-    ) -> Result<String, Problem> {
-        let plain = matches!(event, Event::Scalar(_, ScalarStyle::Plain, ..));
+    ) -> Result<String, Finding> {
+        let plain = match &event {
+            Event::Scalar(text, ScalarStyle::Plain, ..) => Some(text.to_string()),
+            _ => None,
+        };
         let key = self.node(event, span, path, depth + 1)?;
         match key.value {
-            Value::Text(text) if plain && text == "<<" => {
-                Err(Problem::new(key.at, path.to_string(), "merge keys (`<<`) are not supported")
+            Value::Text(text) if plain.is_some() && text == "<<" => {
+                Err(Finding::new(key.at, path.to_string(), "merge keys (`<<`) are not supported")
                     .with_hint("Write the keys out, or put them into a drop-in file"))
             }
             Value::Text(text) | Value::Bool(_, text) | Value::Int(_, text) | Value::Float(_, text) => {
                 Ok(text)
             }
-            Value::Null => Err(Problem::new(key.at, path.to_string(), "a key is missing before `:`")),
-            Value::List(_) | Value::Map(_) => Err(Problem::new(
+            Value::Null => Err(match plain.as_deref() {
+                None | Some("") => Finding::new(key.at, path.to_string(), "a key is missing before `:`"),
+                Some(null) => {
+                    let message = format!("{} is no key: it means that there is nothing", quoted(null));
+                    Finding::new(key.at, path.to_string(), message).with_hint("Quotes make it a name")
+                }
+            }),
+            Value::List(_) | Value::Map(_) => Err(Finding::new(
                 key.at,
                 path.to_string(),
                 format!("expected a name as key, found {}", key.value.describe()),
@@ -182,47 +193,63 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn alias(&mut self, id: usize, at: Location, path: &Path<'_>) -> Result<Node, Problem> {
-        let Some(node) = self.anchors.get(&id) else {
-            return Err(Problem::new(at, path.to_string(), "the alias stands inside the value it repeats"));
+    fn alias(&mut self, id: usize, at: Location, path: &Path<'_>) -> Result<Node, Finding> {
+        let Some(node) = self.anchors.get(&id).cloned() else {
+            return Err(Finding::new(at, path.to_string(), "the alias stands inside the value it repeats"));
         };
-        self.aliased += node.size();
-        if self.aliased > MOST_ALIASED_NODES {
-            let message = format!("aliases unfold to more than {MOST_ALIASED_NODES} values");
-            return Err(Problem::new(at, path.to_string(), message));
+        self.count(&node, &at, path)?;
+        Ok(node)
+    }
+
+    /// Counts a copy of `node`, made because of what stands at `at`.
+    fn count(&mut self, node: &Node, at: &Location, path: &Path<'_>) -> Result<(), Finding> {
+        self.copied += node.size();
+        if self.copied > MOST_COPIED {
+            let message = format!("anchors and aliases repeat more than {MOST_COPIED} values");
+            return Err(Finding::new(at.clone(), path.to_string(), message));
         }
-        Ok(node.clone())
+        Ok(())
     }
 
     fn line(&self, mark: Marker) -> Location {
         Location::Line { file: self.file.clone(), line: mark.line(), column: None }
     }
 
-    fn syntax(&self, error: &ScanError) -> Problem {
+    fn syntax(&self, error: &ScanError) -> Finding {
         let mark = *error.marker();
         let column = NonZero::new(mark.col() + 1);
         let at = Location::Line { file: self.file.clone(), line: mark.line(), column };
-        let problem = Problem::new(at, "", format!("not valid YAML: {}", error.info().trim_end_matches('.')));
+        let finding = Finding::new(at, "", format!("not valid YAML: {}", error.info().trim_end_matches('.')));
         // The likeliest reasons in this program's files, which YAML itself cannot guess.
-        let line = self.text.lines().nth(mark.line().saturating_sub(1)).unwrap_or_default();
-        if line.contains('\t') {
-            problem.with_hint("Indent with spaces")
+        if indented_with_tab(self.text, mark.line()) {
+            finding.with_hint("Indent with spaces, not with tabs")
+        } else if self.text.lines().nth(mark.line().saturating_sub(1)).is_some_and(|l| l.contains(":\t")) {
+            finding.with_hint("Write a space after the colon, not a tab")
         } else if let Some(address) = bracketed_address(self.text, mark.line()) {
-            problem.with_hint(format!("An address in brackets needs quotes: \"{address}\""))
+            finding.with_hint(format!("An address in brackets needs quotes: \"{address}\""))
         } else {
-            problem
+            finding
         }
     }
 }
 
-fn no_tag(tag: Option<&Tag>, at: &Location, path: &Path<'_>) -> Result<(), Problem> {
+fn no_tag(tag: Option<&Tag>, at: &Location, path: &Path<'_>) -> Result<(), Finding> {
     let Some(tag) = tag else { return Ok(()) };
     let name = match tag.handle.as_str() {
         "tag:yaml.org,2002:" => format!("!!{}", tag.suffix),
         handle => format!("{handle}{}", tag.suffix),
     };
     let message = format!("the tag {} is not supported", quoted(&name));
-    Err(Problem::new(at.clone(), path.to_string(), message).with_hint("Remove it; quotes make a value text"))
+    Err(Finding::new(at.clone(), path.to_string(), message).with_hint("Remove it; quotes make a value text"))
+}
+
+/// Whether there is a tab before the first word of `line` or of the one after it, where a value ends (the parser
+/// reports that one where the value begins).
+fn indented_with_tab(text: &str, line: usize) -> bool {
+    let mut lines = text.lines().skip(line.saturating_sub(1));
+    let here = lines.next();
+    let after = lines.find(|l| !l.trim().is_empty());
+    here.into_iter().chain(after).any(|l| l[..l.len() - l.trim_start().len()].contains('\t'))
 }
 
 /// An unquoted `[::1]:80` on `line` or the one before it (the parser may notice one line late).
@@ -247,7 +274,7 @@ mod tests {
     fn error(text: &str) -> String {
         match parse("c.yaml".as_ref(), text) {
             Ok(node) => format!("accepted: {node:?}"),
-            Err(problem) => problem.to_string(),
+            Err(finding) => finding.to_string(),
         }
     }
 
@@ -277,6 +304,14 @@ mod tests {
             ),
             ("? [a, b]\n: 1\n", "c.yaml:1: expected a name as key, found a list"),
             ("log: {: 1}\n", "c.yaml:1: log: a key is missing before `:`"),
+            (
+                "null: x\n",
+                "c.yaml:1: `null` is no key: it means that there is nothing. Quotes make it a name",
+            ),
+            (
+                "log:\n  ~: x\n",
+                "c.yaml:2: log: `~` is no key: it means that there is nothing. Quotes make it a name",
+            ),
             ("a: &x [1, *x]\n", "c.yaml:1: a[1]: the alias stands inside the value it repeats"),
         ] {
             assert_eq!(error(text), expected, "{text}");
@@ -287,13 +322,28 @@ mod tests {
     fn syntax_errors_name_line_and_column() {
         for (text, expected) in [
             ("log:\n  level: 'info\n", "c.yaml:2:10: not valid YAML: "),
+            ("log:\n\tlevel: info\n", "c.yaml:2:2: not valid YAML: tabs disallowed"),
             ("log:\n\tlevel: info\n", "Indent with spaces"),
+            ("log:\n  level: info\n\tformat: text\n", "Indent with spaces"),
+            ("log:\n  level: info\n\n \tformat: text\n", "Indent with spaces"),
+            ("mode:\tobserve\n", "Write a space after the colon, not a tab"),
             ("telemetry:\n  listen: [::1]:9695\n", "An address in brackets needs quotes: \"[::1]:9695\""),
             ("a: *nobody\n", "c.yaml:1:4: not valid YAML: "),
         ] {
             let error = error(text);
             assert!(error.contains(expected), "{text}\n{error}");
             assert!(error.contains("c.yaml:") && error.contains(": not valid YAML: "), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_tab_elsewhere_is_not_blamed() {
+        for text in ["mode: \"a\tb\" c\n", "mode: 'x\t\n", "mode: [\t# why\n"] {
+            let error = error(text);
+            assert!(error.contains("not valid YAML") && !error.contains("tab"), "{error}");
+        }
+        for text in ["mode: observe\t# why\n", "mode: \tobserve\n", "\tmode: observe\n"] {
+            assert!(parse("c.yaml".as_ref(), text).is_ok(), "{text:?}");
         }
     }
 
@@ -315,7 +365,14 @@ mod tests {
             let ten = vec![format!("*a{}", n - 1); 10].join(", ");
             writeln!(bomb, "a{n}: &a{n} [{ten}]").unwrap();
         }
-        assert!(error(&bomb).contains("aliases unfold to more than 10000 values"), "{}", error(&bomb));
+        let anchors: Vec<_> = (0..60).map(|n| format!("&a{n} [")).collect();
+        let nested = anchors.concat() + &"x, ".repeat(100_000) + &"]".repeat(60);
+        let long = format!("- &a {}\n", "x".repeat(100_000)) + &"- *a\n".repeat(100);
+        for text in [bomb, nested, long] {
+            let error = error(&text);
+            assert!(error.contains("anchors and aliases repeat more than 10000 values"), "{error}");
+        }
+        assert!(parse("c.yaml".as_ref(), &(anchors.concat() + &"]".repeat(60))).is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::node::Location;
 
 /// One finding: where, which key, what. The same shape serves errors and warnings.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub(crate) struct Finding {
     pub(crate) at: Location,
     /// The key path such as `telemetry.listen`; empty for the file as a whole.
     pub(crate) path: String,
@@ -15,7 +15,7 @@ pub(crate) struct Problem {
     pub(crate) hint: Option<String>,
 }
 
-impl Problem {
+impl Finding {
     pub(crate) fn new(at: Location, path: impl Into<String>, message: impl Into<String>) -> Self {
         Self { at, path: path.into(), message: message.into(), hint: None }
     }
@@ -34,7 +34,7 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.at)?;
         match (&self.at, self.path.as_str()) {

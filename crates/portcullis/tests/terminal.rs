@@ -11,6 +11,8 @@ fn on_terminal(arguments: &str, environment: (&str, &str)) -> String {
     let line = format!("{} show-config --config /nowhere.yaml {arguments}", env!("CARGO_BIN_EXE_portcullis"));
     let output = Command::new("script")
         .args(["--quiet", "--return", "--command", &line, "/dev/null"])
+        // On a CI system colours are taken to be wanted, on a dumb terminal too.
+        .env_remove("CI")
         .env_remove("NO_COLOR")
         .env("TERM", "xterm")
         .env(environment.0, environment.1)

@@ -1,24 +1,17 @@
-use std::collections::{BTreeMap, BTreeSet};
+use portcullis_ovsdb::Schema;
 
-use serde_json::Value;
-
-/// What a northbound database can hold: its tables and their columns, and what an ACL can do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Schema {
-    version: String,
-    tables: BTreeMap<String, BTreeSet<String>>,
-    acl_actions: BTreeSet<String>,
-}
+/// The name of the northbound database.
+const DATABASE: &str = "OVN_Northbound";
 
 /// A text that is not the schema of a northbound database.
-#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[derive(Debug, thiserror::Error)]
 pub enum Unreadable {
-    #[error("it is not JSON: {0}")]
-    NotJson(String),
-    #[error("it describes the database `{0}`, not OVN_Northbound")]
+    /// Not a schema at all.
+    #[error("it is not the schema of a database: {0}")]
+    NotASchema(#[from] serde_json::Error),
+    /// A schema, of something else.
+    #[error("it describes the database `{0}`, not {DATABASE}")]
     AnotherDatabase(String),
-    #[error("it has no `{0}`, as the schema of every database has")]
-    NotASchema(&'static str),
 }
 
 /// What Portcullis reads and writes.
@@ -73,62 +66,43 @@ const NEEDED: &[(&str, &[&str])] = &[
 /// The actions of an ACL that rules become: of a stateful group, and of one that is not.
 const ACL_ACTIONS: [&str; 2] = ["allow-related", "allow-stateless"];
 
-impl Schema {
-    /// Reads a schema as OVN's packages ship it and as the server gives it.
-    pub fn parse(text: &str) -> Result<Self, Unreadable> {
-        let schema: Value =
-            serde_json::from_str(text).map_err(|error| Unreadable::NotJson(error.to_string()))?;
-        let text = |key: &'static str| schema[key].as_str().ok_or(Unreadable::NotASchema(key));
-        if text("name")? != "OVN_Northbound" {
-            return Err(Unreadable::AnotherDatabase(text("name")?.into()));
-        }
-        let keys =
-            |value: &Value| value.as_object().into_iter().flat_map(|map| map.keys().cloned()).collect();
-        let tables = schema["tables"].as_object().ok_or(Unreadable::NotASchema("tables"))?;
-        // An enum of several is written `["set", […]]`.
-        let actions = &schema["tables"]["ACL"]["columns"]["action"]["type"]["key"]["enum"][1];
-        let actions = actions.as_array().into_iter().flatten().filter_map(Value::as_str);
-        Ok(Schema {
-            version: text("version")?.into(),
-            tables: tables.iter().map(|(name, table)| (name.clone(), keys(&table["columns"]))).collect(),
-            acl_actions: actions.map(str::to_owned).collect(),
-        })
-    }
+/// Reads a schema as OVN's packages ship it and as the server gives it.
+pub fn parse(text: &str) -> Result<Schema, Unreadable> {
+    let schema: Schema = serde_json::from_str(text)?;
+    if schema.name == DATABASE { Ok(schema) } else { Err(Unreadable::AnotherDatabase(schema.name)) }
+}
 
-    /// The version of the schema, such as 7.0.0 for OVN 23.03.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// The tables, the columns as `table.column` and the actions as `ACL.action=action` that Portcullis needs and
-    /// this schema does not have.
-    pub fn missing(&self) -> Vec<String> {
-        let mut missing = Vec::new();
-        for (table, columns) in NEEDED {
-            match self.tables.get(*table) {
-                None => missing.push((*table).to_owned()),
-                Some(present) => {
-                    let absent = columns.iter().filter(|column| !present.contains(**column));
-                    missing.extend(absent.map(|column| format!("{table}.{column}")));
-                }
+/// The tables, the columns as `table.column` and the actions as `ACL.action=action` that Portcullis needs and this
+/// schema does not have.
+pub fn missing(schema: &Schema) -> Vec<String> {
+    let mut missing = Vec::new();
+    for (table, columns) in NEEDED {
+        match schema.tables.get(*table) {
+            None => missing.push((*table).to_owned()),
+            Some(present) => {
+                let absent = columns.iter().filter(|column| !present.columns.contains_key(**column));
+                missing.extend(absent.map(|column| format!("{table}.{column}")));
             }
         }
-        if self.tables.get("ACL").is_some_and(|columns| columns.contains("action")) {
-            let absent = ACL_ACTIONS.into_iter().filter(|action| !self.acl_actions.contains(*action));
-            missing.extend(absent.map(|action| format!("ACL.action={action}")));
-        }
-        missing
     }
+    if let Some(action) = schema.tables.get("ACL").and_then(|acl| acl.columns.get("action")) {
+        let absent = ACL_ACTIONS.into_iter().filter(|text| !action.allows(text));
+        missing.extend(absent.map(|text| format!("ACL.action={text}")));
+    }
+    missing
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::{Value, json};
+
     use super::*;
-    use serde_json::json;
 
     /// A schema with everything that is needed.
     fn complete() -> Value {
-        let table = |columns: &[&str]| json!({"columns": columns.iter().map(|c| (*c, json!({}))).collect::<BTreeMap<_, _>>()});
+        let table = |columns: &[&str]| json!({"columns": columns.iter().map(|c| (*c, json!({"type": "string"}))).collect::<BTreeMap<_, _>>()});
         let mut tables: BTreeMap<_, _> =
             NEEDED.iter().map(|(name, columns)| (*name, table(columns))).collect();
         tables.get_mut("ACL").unwrap()["columns"]["action"] = json!({"type": {"key": {"type": "string", "enum": ["set", ["allow", "allow-related", "allow-stateless"]]}}});
@@ -136,7 +110,7 @@ mod tests {
     }
 
     fn missing(schema: &Value) -> Vec<String> {
-        Schema::parse(&schema.to_string()).unwrap().missing()
+        super::missing(&parse(&schema.to_string()).unwrap())
     }
 
     #[test]
@@ -166,19 +140,15 @@ mod tests {
         let path = "/usr/share/ovn/ovn-nb.ovsschema";
         let text = std::fs::read_to_string(path)
             .unwrap_or_else(|error| panic!("{path}: {error}: run `make parts`, which installs OVN"));
-        assert_eq!(Schema::parse(&text).unwrap().missing(), [""; 0]);
+        assert_eq!(super::missing(&parse(&text).unwrap()), [""; 0]);
     }
 
     #[test]
     fn what_is_no_northbound_schema_is_refused() {
-        let parse = |text: &str| Schema::parse(text).unwrap_err();
-        assert!(matches!(parse("{"), Unreadable::NotJson(_)));
-        assert_eq!(parse("{}"), Unreadable::NotASchema("name"));
-        assert_eq!(
-            parse(r#"{"name":"OVN_Southbound"}"#),
-            Unreadable::AnotherDatabase("OVN_Southbound".into())
-        );
-        assert_eq!(parse(r#"{"name":"OVN_Northbound","tables":{}}"#), Unreadable::NotASchema("version"));
-        assert_eq!(parse(r#"{"name":"OVN_Northbound","version":"7"}"#), Unreadable::NotASchema("tables"));
+        for wrong in ["{", "{}", "[]", r#"{"name":"OVN_Northbound"}"#] {
+            assert!(matches!(parse(wrong), Err(Unreadable::NotASchema(_))), "{wrong}");
+        }
+        let southbound = parse(r#"{"name":"OVN_Southbound","version":"1","tables":{}}"#).unwrap_err();
+        assert_eq!(southbound.to_string(), "it describes the database `OVN_Southbound`, not OVN_Northbound");
     }
 }

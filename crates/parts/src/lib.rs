@@ -24,7 +24,7 @@ pub use error::Error;
 pub use interrupt::{interrupt, interrupted};
 pub use namespace::Namespace;
 pub use port::Port;
-pub use process::{Launch, Process, run};
+pub use process::{Launch, Process, answers, run};
 pub use scratch::Scratch;
 
 /// The result of starting or asking a part.

@@ -1,5 +1,7 @@
 use std::ffi::OsString;
 use std::fs::OpenOptions;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -195,4 +197,17 @@ pub fn run(namespace: &Namespace, program: &str, args: &[&str]) -> Result<String
         command: std::iter::once(program).chain(args.iter().copied()).collect::<Vec<_>>().join(" "),
         output: String::from_utf8_lossy(said).trim().to_owned(),
     })
+}
+
+/// Whether a server says by HTTP that it is well: it answers a GET of `path` with 200.
+pub fn answers(address: SocketAddr, path: &str) -> bool {
+    let ask = || -> io::Result<String> {
+        let mut stream = TcpStream::connect_timeout(&address, Duration::from_secs(1))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        Ok(answer)
+    };
+    ask().is_ok_and(|answer| answer.starts_with("HTTP/1.1 200 "))
 }

@@ -1,9 +1,8 @@
-use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use portcullis_parts::kubernetes::Kubernetes;
-use portcullis_parts::{self as parts, Launch, Process};
+use portcullis_parts::{self as parts, Launch, Process, answers};
 
 /// kube-proxy in its nftables mode, in the network namespace of the API it follows.
 #[derive(Debug)]
@@ -43,21 +42,11 @@ impl KubeProxy {
                 .args(["--healthz-bind-address=127.0.0.1:10256", "--metrics-bind-address=127.0.0.1:10249"])
                 .start(kubernetes.namespace(), kubernetes.logs())?;
             // It answers so once it has written its rules for the first time.
-            process.wait_until(Duration::from_secs(60), || kubernetes.namespace().run(is_healthy))?;
+            let health = SocketAddr::from(([127, 0, 0, 1], 10256));
+            let is_healthy = || kubernetes.namespace().run(|| answers(health, "/healthz"));
+            process.wait_until(Duration::from_secs(60), is_healthy)?;
             Ok(process)
         })();
         KubeProxy { _process: started.unwrap_or_else(|error| panic!("{error}")) }
     }
-}
-
-fn is_healthy() -> bool {
-    let ask = || -> std::io::Result<String> {
-        let mut stream = TcpStream::connect(("127.0.0.1", 10256))?;
-        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-        stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        Ok(answer)
-    };
-    ask().is_ok_and(|answer| answer.contains(" 200 "))
 }

@@ -1,3 +1,4 @@
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use tracing::{debug, info, warn};
 use uuid::Uuid;
 
 use crate::connection::{Answer, Connection, Ended, Listener, Lost};
+use crate::observer::Observer;
 use crate::replica::{Change, Index, Replica, TableSpec};
 use crate::schema::Schema;
 use crate::transaction::{OperationResult, Refused, Transaction, results};
@@ -34,10 +36,20 @@ pub struct Settings {
 /// A client of one database: transactions, and a replica that is kept up to date. Cloned, it is the same client.
 ///
 /// It connects, and connects again, by itself. Who has the result of a transaction finds its changes in the replica.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Client {
     shared: Arc<Shared>,
     _task: Arc<Task>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the replica, which has everything.
+        f.debug_struct("Client")
+            .field("database", &self.shared.settings.database)
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -49,9 +61,9 @@ impl Drop for Task {
     }
 }
 
-#[derive(Debug)]
 struct Shared {
     settings: Settings,
+    observer: Box<dyn Observer>,
     replica: RwLock<Replica>,
     schema: RwLock<Option<Arc<Schema>>>,
     /// The last transaction that the replica has, for the server to go on from.
@@ -103,10 +115,16 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_s
 impl Client {
     /// Starts following a database. Must be called within a tokio runtime.
     pub fn new(settings: Settings) -> Self {
+        Self::observed(settings, |_: &[Change]| {})
+    }
+
+    /// Starts following a database, with someone who is told of every change before anybody else can know of it.
+    pub fn observed(settings: Settings, observer: impl Observer) -> Self {
         let (link, _) = watch::channel(Link::Down("not connected yet".into()));
         let (changes, _) = broadcast::channel(CHANGES_KEPT);
         let shared = Arc::new(Shared {
             settings,
+            observer: Box::new(observer),
             replica: RwLock::default(),
             schema: RwLock::default(),
             last: Mutex::default(),
@@ -147,7 +165,8 @@ impl Client {
         look(&self.shared.replica.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Follows the changes of the replica from now on, those of one transaction together.
+    /// Follows the changes of the replica from now on, those of one transaction together: for who comes and goes, and
+    /// can look at everything again when it falls behind. An [`Observer`] misses nothing.
     pub fn changes(&self) -> broadcast::Receiver<Arc<[Change]>> {
         self.shared.changes.subscribe()
     }
@@ -408,10 +427,11 @@ fn server_update(replica: &mut Replica, params: &str) -> Result<(), Ended> {
 
 fn apply(shared: &Shared, last: Uuid, updates: &str, whole: bool) -> Result<(), Ended> {
     let outcome = shared.replica.write().unwrap_or_else(PoisonError::into_inner).apply(updates, whole);
-    // After half an update nothing is known for sure: next time everything has to be told again.
+    // What cannot be taken in is missing from now on: next time everything has to be told again.
     *lock(&shared.last) = outcome.is_ok().then_some(last);
     let changes = outcome?;
     if !changes.is_empty() {
+        shared.observer.changed(&changes);
         // Nobody may be following.
         let _ = shared.changes.send(changes.into());
     }

@@ -8,6 +8,7 @@
 mod client;
 mod connection;
 mod frames;
+mod observer;
 mod remote;
 mod replica;
 mod schema;
@@ -16,6 +17,7 @@ mod transaction;
 mod value;
 
 pub use client::{Client, Error, Settings};
+pub use observer::Observer;
 pub use remote::{Remote, UnknownRemote};
 pub use replica::{Change, Inconsistent, Index, Replica, Row, TableSpec};
 pub use schema::{Column, Schema, Table};

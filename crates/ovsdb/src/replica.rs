@@ -144,42 +144,40 @@ impl Replica {
     }
 
     /// Takes in what the server told, and says what is different now. Where `whole`, everything it did not mention
-    /// is gone.
+    /// is gone. What does not fit changes nothing, so that whoever follows the changes has the same rows as this.
     pub(crate) fn apply(&mut self, updates: &str, whole: bool) -> Result<Vec<Change>, Inconsistent> {
         let updates: Updates =
             serde_json::from_str(updates).map_err(|error| Inconsistent::Unreadable(error.to_string()))?;
+        let mut told = HashMap::new();
+        for (name, rows) in updates {
+            let table = self.tables.get(&*name).ok_or(Inconsistent::NoTable(name))?;
+            let rows = rows.into_iter().map(|(uuid, update)| Ok((uuid, table.after(uuid, update)?)));
+            told.insert(table.spec.name, rows.collect::<Result<HashMap<_, _>, _>>()?);
+        }
         let mut changes = Vec::new();
-        if whole {
-            for table in self.tables.values_mut() {
-                let mentioned = updates.get(table.spec.name);
-                let gone: Vec<Uuid> = table
-                    .rows
-                    .keys()
-                    .copied()
-                    .filter(|uuid| mentioned.is_none_or(|rows| !rows.contains_key(uuid)))
-                    .collect();
+        for table in self.tables.values_mut() {
+            let told = told.remove(table.spec.name).unwrap_or_default();
+            if whole {
+                let gone: Vec<Uuid> =
+                    table.rows.keys().copied().filter(|uuid| !told.contains_key(uuid)).collect();
                 changes.extend(gone.into_iter().filter_map(|uuid| table.set(uuid, None)));
             }
-        }
-        for (name, rows) in updates {
-            let table = self.tables.get_mut(&*name).ok_or(Inconsistent::NoTable(name))?;
-            for (uuid, update) in rows {
-                changes.extend(table.update(uuid, update)?);
-            }
+            changes.extend(told.into_iter().filter_map(|(uuid, row)| table.set(uuid, row)));
         }
         Ok(changes)
     }
 }
 
 impl Table {
-    fn update(&mut self, uuid: Uuid, update: RowUpdate) -> Result<Option<Change>, Inconsistent> {
-        let new = match update {
-            RowUpdate::Delete(()) => None,
+    /// A row after an update of it.
+    fn after(&self, uuid: Uuid, update: RowUpdate) -> Result<Option<Row>, Inconsistent> {
+        let values = match update {
+            RowUpdate::Delete(()) => return Ok(None),
             RowUpdate::Initial(mut columns) | RowUpdate::Insert(mut columns) => {
                 let values = self.spec.columns.iter().zip(&self.columns);
                 let values = values
                     .map(|(name, (default, _))| columns.remove(*name).unwrap_or_else(|| default.clone()));
-                Some(values.collect())
+                values.collect()
             }
             RowUpdate::Modify(mut columns) => {
                 let missing = || Inconsistent::NoRow(self.spec.name.into(), uuid);
@@ -190,10 +188,10 @@ impl Table {
                     Some(difference) if *composite => changed(old, difference),
                     Some(new) => new,
                 });
-                Some(values.collect())
+                values.collect()
             }
         };
-        Ok(self.set(uuid, new.map(|values| Row { uuid, columns: self.spec.columns, values })))
+        Ok(Some(Row { uuid, columns: self.spec.columns, values }))
     }
 
     fn set(&mut self, uuid: Uuid, new: Option<Row>) -> Option<Change> {
@@ -336,5 +334,8 @@ mod tests {
         assert_eq!(replica.apply(&modify, false).unwrap_err(), Inconsistent::NoRow("T".into(), one()));
         assert_eq!(replica.apply(r#"{"U":{}}"#, false).unwrap_err(), Inconsistent::NoTable("U".into()));
         assert!(matches!(replica.apply("[]", false), Err(Inconsistent::Unreadable(_))));
+        let half = json!({"T": {one().to_string(): {"insert": {}}, Uuid::nil().to_string(): {"modify": {}}}});
+        assert!(replica.apply(&half.to_string(), true).is_err());
+        assert_eq!(replica.count("T"), 0, "all of an update, or nothing");
     }
 }

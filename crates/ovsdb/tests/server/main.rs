@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod observer;
+mod standalone;
+
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;

@@ -175,16 +175,35 @@ impl Client {
     ///
     /// It waits a while for a connection, and is sent once: what was lost on the way is [`Error::InDoubt`].
     pub async fn transact(&self, transaction: &Transaction) -> Result<Vec<OperationResult>, Error> {
+        self.transact_within(transaction, PATIENCE).await
+    }
+
+    /// The same, with another patience for a connection.
+    pub(crate) async fn transact_within(
+        &self,
+        transaction: &Transaction,
+        patience: Duration,
+    ) -> Result<Vec<OperationResult>, Error> {
         let database = &self.shared.settings.database;
         loop {
-            let connection = self.connection(PATIENCE).await?;
+            let connection = self.connection(patience).await?;
             match connection.request("transact", transaction.for_database(database)).await {
                 Ok(answer) => return self.outcome(answer),
                 // The connection was lost before: another one may be up.
                 Err(Lost::Unsent) => sleep(PAUSE.0).await,
-                Err(Lost::InDoubt) => return Err(Error::InDoubt { database: database.clone() }),
+                Err(Lost::InDoubt) => return Err(self.in_doubt()),
             }
         }
+    }
+
+    pub(crate) fn in_doubt(&self) -> Error {
+        Error::InDoubt { database: self.shared.settings.database.clone() }
+    }
+
+    /// Whether the replica has this column.
+    pub(crate) fn replicates(&self, table: &str, column: &str) -> bool {
+        let tables = &self.shared.settings.tables;
+        tables.iter().any(|spec| spec.name == table && spec.columns.contains(&column))
     }
 
     fn outcome(&self, answer: Answer) -> Result<Vec<OperationResult>, Error> {

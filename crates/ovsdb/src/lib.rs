@@ -3,11 +3,13 @@
 //!
 //! [`Client`] follows one database: it holds a [`Replica`] of the tables declared in [`Settings`], which is always
 //! up to date with the answers it gives, and sends [`Transaction`]s, many at a time. It reconnects by itself, goes on
-//! where it stopped, and follows the leader of a cluster.
+//! where it stopped, and follows the leader of a cluster. A [`Journal`] makes changes exactly once, also when an answer
+//! is lost, and only on what the decision was made on.
 
 mod client;
 mod connection;
 mod frames;
+mod journal;
 mod observer;
 mod remote;
 mod replica;
@@ -17,6 +19,7 @@ mod transaction;
 mod value;
 
 pub use client::{Client, Error, Settings};
+pub use journal::{CommitError, Journal, NotReplicated, Place};
 pub use observer::Observer;
 pub use remote::{Remote, UnknownRemote};
 pub use replica::{Change, Inconsistent, Index, Replica, Row, TableSpec};

@@ -32,6 +32,13 @@ impl Columns {
         }
     }
 
+    /// With all of these too.
+    #[must_use]
+    pub(crate) fn and(mut self, mut others: Columns) -> Self {
+        self.0.append(&mut others.0);
+        self
+    }
+
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod journal;
 mod observer;
+mod proxy;
 mod standalone;
 
 use std::net::TcpStream;
@@ -23,6 +25,7 @@ const TABLES: &[TableSpec] = &[
         columns: &["name", "ports", "acls", "external_ids"],
         indexes: &[Index { name: "name", keys: |row| row.get("name").texts().map(str::to_owned).collect() }],
     },
+    TableSpec { name: "Address_Set", columns: &["name", "external_ids"], indexes: &[] },
     TableSpec { name: "ACL", columns: &["priority", "match", "external_ids"], indexes: &[] },
 ];
 

@@ -12,13 +12,8 @@ use crate::{PATIENCE, group, settings};
 
 /// Makes a change that may be lost with an old connection.
 async fn insist(client: &Client, transaction: &Transaction) {
-    loop {
-        match client.transact(transaction).await {
-            Err(Error::InDoubt { .. } | Error::Unavailable { .. }) => {}
-            // Refused when it was made before the connection was lost.
-            Ok(_) | Err(_) => break,
-        }
-    }
+    // Refused, it was made before the connection was lost.
+    while let Err(Error::InDoubt { .. } | Error::Unavailable { .. }) = client.transact(transaction).await {}
 }
 
 /// The names of all groups, from changes alone, and how often it was told.

@@ -1,7 +1,7 @@
 use portcullis_ovsdb::Schema;
 
 /// The name of the northbound database.
-const DATABASE: &str = "OVN_Northbound";
+pub(crate) const DATABASE: &str = "OVN_Northbound";
 
 /// A text that is not the schema of a northbound database.
 #[derive(Debug, thiserror::Error)]

@@ -1,0 +1,284 @@
+//! A change of objects, and the transaction that makes it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use portcullis_ovsdb::{Atom, Columns, Datum, Mutator, Replica, Row, Rows, Transaction};
+use uuid::Uuid;
+
+use crate::Options;
+use crate::model::{Model, Stored};
+use crate::objects::{FloatingIp, Kind, Network, Port, Router, SecurityGroup, Subnet};
+use crate::rows::{Desired, Meaning, Reference, Scene, Wanted, meaning, owns_key};
+use crate::tables::{is_root, references, specs};
+
+/// Objects as they would be after some changes.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    base: Arc<Model>,
+    model: Model,
+    touched: BTreeSet<(Kind, Uuid)>,
+}
+
+impl std::ops::Deref for Draft {
+    type Target = Model;
+
+    fn deref(&self) -> &Model {
+        &self.model
+    }
+}
+
+impl Draft {
+    /// Without any change yet.
+    pub fn new(base: Arc<Model>) -> Self {
+        let model = Model::clone(&base);
+        Draft { base, model, touched: BTreeSet::new() }
+    }
+
+    /// The objects before the changes.
+    pub fn base(&self) -> &Arc<Model> {
+        &self.base
+    }
+
+    /// The objects after the changes.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Whether nothing was changed.
+    pub fn is_empty(&self) -> bool {
+        self.touched.is_empty()
+    }
+
+    /// Adds an object, or changes the one that has its id.
+    pub fn put<T: Stored>(&mut self, object: T) {
+        self.touched.insert((T::KIND, object.id()));
+        self.model.put(object);
+    }
+
+    /// Changes an object that is there.
+    pub fn edit<T: Stored>(&mut self, id: Uuid, edit: impl FnOnce(&mut T)) {
+        if let Some(object) = self.model.get::<T>(id) {
+            let mut object = T::clone(object);
+            edit(&mut object);
+            self.put(object);
+        }
+    }
+
+    /// Removes an object.
+    pub fn remove<T: Stored>(&mut self, id: Uuid) {
+        self.touched.insert((T::KIND, id));
+        self.model.remove::<T>(id);
+    }
+
+    /// The changes that turn what the database holds into what it should hold after this.
+    pub fn transaction(&self, options: &Options, replica: &Replica) -> Transaction {
+        let touched = self.reached();
+        let desired = |model: &Model| {
+            let mut desired = Desired::default();
+            for (kind, id) in &touched {
+                desired.add(Scene { model, options }, *kind, *id);
+            }
+            desired
+        };
+        difference(&desired(&self.base), &desired(&self.model), replica)
+    }
+
+    /// What was changed, and all whose rows depend on it.
+    fn reached(&self) -> BTreeSet<(Kind, Uuid)> {
+        let mut reached = self.touched.clone();
+        for (kind, id) in &self.touched {
+            for model in [&*self.base, &self.model] {
+                match kind {
+                    Kind::Network
+                        if self
+                            .differ(*id, |network: &Network| (network.mtu, network.dns_domain.clone())) =>
+                    {
+                        let subnets = model.subnets_of_network(*id);
+                        reached.extend(subnets.map(|subnet| (Kind::Subnet, subnet.meta.id)));
+                        let ports = model.ports_of_network(*id);
+                        let dependent =
+                            ports.filter(|port| port.is_router() || !port.dhcp_options.is_empty());
+                        reached.extend(dependent.map(|port| (Kind::Port, port.meta.id)));
+                    }
+                    Kind::Subnet => self.of_subnet(model, *id, &mut reached),
+                    Kind::Port => of_port(model, *id, &mut reached),
+                    Kind::Router if self.differ(*id, |_: &Router| ()) => {
+                        reached.extend(model.ports_of_router(*id).map(|port| (Kind::Port, port.meta.id)));
+                        let floating = model.floating_ips_of_router(*id);
+                        reached.extend(
+                            floating.map(|floating: &Arc<FloatingIp>| (Kind::FloatingIp, floating.meta.id)),
+                        );
+                    }
+                    Kind::SecurityGroup if self.differ(*id, |group: &SecurityGroup| group.stateful) => {
+                        reached.extend(model.rules_of_group(*id).map(|rule| (Kind::Rule, rule.meta.id)));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        reached
+    }
+
+    /// Whether something about an object is different after the changes, or it came or went.
+    fn differ<T: Stored, V: PartialEq>(&self, id: Uuid, what: impl Fn(&T) -> V) -> bool {
+        self.base.get::<T>(id).map(|object| what(object))
+            != self.model.get::<T>(id).map(|object| what(object))
+    }
+
+    fn of_subnet(&self, model: &Model, id: Uuid, reached: &mut BTreeSet<(Kind, Uuid)>) {
+        let Some(subnet) = model.get::<Subnet>(id) else { return };
+        reached.insert((Kind::Network, subnet.network));
+        let all = self.differ(id, |subnet: &Subnet| {
+            (subnet.dhcp, subnet.gateway, subnet.ipv6_ra_mode, subnet.ipv6_address_mode)
+        });
+        for port in model.ports_of_subnet(id) {
+            // A port with options of its own has a copy of the subnet's.
+            if all || !port.dhcp_options.is_empty() {
+                reached.insert((Kind::Port, port.meta.id));
+            }
+            if let Some(router) = port.router() {
+                reached.insert((Kind::Router, router));
+            }
+        }
+    }
+}
+
+fn of_port(model: &Model, id: Uuid, reached: &mut BTreeSet<(Kind, Uuid)>) {
+    let Some(port) = model.get::<Port>(id) else { return };
+    reached.insert((Kind::Network, port.network));
+    if let Some(router) = port.router() {
+        reached.insert((Kind::Router, router));
+    }
+}
+
+/// The changes that turn what the database holds into what these objects need, whoever changed it.
+pub(crate) fn mend(model: &Model, options: &Options, replica: &Replica) -> Transaction {
+    let desired = Desired::all(Scene { model, options });
+    let mut ours = Desired::default();
+    for spec in specs() {
+        for row in replica.rows(spec.name) {
+            if meaning(row) == Meaning::Foreign {
+                continue;
+            }
+            ours.rows.insert((spec.name, row.uuid()), Wanted::default());
+            for &(column, of) in references(spec.name) {
+                for member in row.get(column).uuids() {
+                    // What others put into our rows is theirs.
+                    if replica.row(of, member).is_some_and(|row| meaning(row) != Meaning::Foreign) {
+                        let (table, row) = (spec.name, row.uuid());
+                        ours.references.insert(Reference { table, row, column, member });
+                    }
+                }
+            }
+        }
+    }
+    difference(&ours, &desired, replica)
+}
+
+/// What has to be done so that rows and references that should be there are, and those that should not be any more
+/// are not.
+fn difference(before: &Desired, after: &Desired, replica: &Replica) -> Transaction {
+    let mut transaction = Transaction::new();
+    // A name that one row gives up may be taken by another.
+    for (table, uuid) in before.rows.keys() {
+        if !after.rows.contains_key(&(*table, *uuid)) && is_root(table) && replica.row(table, *uuid).is_some()
+        {
+            transaction.delete(*table, Rows::Row(*uuid));
+        }
+    }
+    let mut added: BTreeMap<(&str, Uuid), BTreeMap<&'static str, Vec<Uuid>>> = BTreeMap::new();
+    for reference in &after.references {
+        let present = replica.row(reference.table, reference.row);
+        if !present
+            .is_some_and(|row| row.get(reference.column).members().contains(&Atom::Uuid(reference.member)))
+        {
+            let columns = added.entry((reference.table, reference.row)).or_default();
+            columns.entry(reference.column).or_default().push(reference.member);
+        }
+    }
+    for ((table, uuid), wanted) in &after.rows {
+        match replica.row(table, *uuid) {
+            Some(row) => update(&mut transaction, table, row, wanted),
+            None => {
+                // What refers to others from the start needs no further operation.
+                let references = added.remove(&(*table, *uuid)).unwrap_or_default();
+                transaction.insert(*table, *uuid, columns(wanted, references));
+            }
+        }
+    }
+    for ((table, row), columns) in added {
+        for (column, members) in columns {
+            let members = members.into_iter().collect();
+            transaction.mutate(table.to_owned(), Rows::Row(row), column, Mutator::Insert, members);
+        }
+    }
+    let mut removed: BTreeMap<(&'static str, Uuid, &'static str), Vec<Uuid>> = BTreeMap::new();
+    for reference in before.references.difference(&after.references) {
+        let gone = before.rows.contains_key(&(reference.table, reference.row))
+            && !after.rows.contains_key(&(reference.table, reference.row));
+        let present = replica.row(reference.table, reference.row);
+        let present = present
+            .is_some_and(|row| row.get(reference.column).members().contains(&Atom::Uuid(reference.member)));
+        if present && !gone {
+            let key = (reference.table, reference.row, reference.column);
+            removed.entry(key).or_default().push(reference.member);
+        }
+    }
+    for ((table, row, column), members) in removed {
+        transaction.mutate(table, Rows::Row(row), column, Mutator::Delete, members.into_iter().collect());
+    }
+    transaction
+}
+
+fn columns(wanted: &Wanted, references: BTreeMap<&'static str, Vec<Uuid>>) -> Columns {
+    let mut columns = Columns::new();
+    for (column, value) in &wanted.columns {
+        columns = columns.with(*column, value.clone());
+    }
+    for (column, entries) in &wanted.maps {
+        let entries = entries.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+        columns = columns.with(*column, entries.collect::<Datum>());
+    }
+    for (column, members) in references {
+        columns = columns.with(column, members.into_iter().collect::<Datum>());
+    }
+    columns
+}
+
+fn update(transaction: &mut Transaction, table: &'static str, row: &Row, wanted: &Wanted) {
+    let mut columns = Columns::new();
+    for (column, value) in &wanted.columns {
+        if row.get(column) != value {
+            columns = columns.with(*column, value.clone());
+        }
+    }
+    if !columns.is_empty() {
+        transaction.update(table, Rows::Row(row.uuid()), columns);
+    }
+    for (column, entries) in &wanted.maps {
+        let present = row.get(column);
+        let stale: Vec<&str> = present
+            .entries()
+            .iter()
+            .filter_map(|(key, value)| Some((key.as_text()?, value.as_text()?)))
+            .filter(|(key, value)| {
+                owns_key(table, column, key) && entries.get(*key).map(String::as_str) != Some(*value)
+            })
+            .map(|(key, _)| key)
+            .collect();
+        if !stale.is_empty() {
+            let keys = stale.into_iter().collect();
+            transaction.mutate(table, Rows::Row(row.uuid()), *column, Mutator::Delete, keys);
+        }
+        let missing: Vec<(&str, &str)> = entries
+            .iter()
+            .filter(|(key, value)| present.value_of(key) != Some(value.as_str()))
+            .map(|(key, value)| (key.as_str(), value.as_str()))
+            .collect();
+        if !missing.is_empty() {
+            let entries = missing.into_iter().collect();
+            transaction.mutate(table, Rows::Row(row.uuid()), *column, Mutator::Insert, entries);
+        }
+    }
+}

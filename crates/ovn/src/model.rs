@@ -1,0 +1,421 @@
+//! All objects, with what they are looked up by.
+//!
+//! A model is a value: a clone costs nothing and shares everything that does not change afterwards. Readers keep the
+//! one they started with, and a change is decided on a clone that is thrown away if it is not made.
+
+use std::net::IpAddr;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use rpds::{RedBlackTreeMapSync, RedBlackTreeSetSync};
+use uuid::Uuid;
+
+use crate::Mac;
+use crate::objects::{
+    AddressGroup, FloatingIp, Kind, Meta, Network, Port, Project, Quota, RbacPolicy, RevokedToken, Router,
+    Rule, RuleTemplate, SecurityGroup, SigningKey, Subnet,
+};
+
+/// The objects of one kind, in order of their ids.
+pub(crate) type Table<T> = RedBlackTreeMapSync<Uuid, Arc<T>>;
+
+/// Ids under keys. A pair of a key and an id is there, or it is not.
+#[derive(Clone, Debug)]
+struct Index<K: Ord>(RedBlackTreeSetSync<(K, Uuid)>);
+
+impl<K: Ord> Default for Index<K> {
+    fn default() -> Self {
+        Self(RedBlackTreeSetSync::new_sync())
+    }
+}
+
+impl<K: Ord + Clone> Index<K> {
+    fn set(&mut self, present: bool, key: K, id: Uuid) {
+        if present {
+            self.0.insert_mut((key, id));
+        } else {
+            self.0.remove_mut(&(key, id));
+        }
+    }
+
+    /// The ids under a key that come after another id, in order.
+    fn after(&self, key: K, after: Option<Uuid>) -> impl DoubleEndedIterator<Item = Uuid> + '_ {
+        let start = match after {
+            None => Bound::Included((key.clone(), Uuid::nil())),
+            Some(id) => Bound::Excluded((key.clone(), id)),
+        };
+        self.0.range((start, Bound::Included((key, Uuid::max())))).map(|(_, id)| *id)
+    }
+
+    fn under(&self, key: K) -> impl DoubleEndedIterator<Item = Uuid> + '_ {
+        self.after(key, None)
+    }
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default)]
+pub struct Model {
+    /// How many changes were made to the database by us and our like.
+    pub generation: u64,
+    networks: Table<Network>,
+    subnets: Table<Subnet>,
+    ports: Table<Port>,
+    routers: Table<Router>,
+    floating_ips: Table<FloatingIp>,
+    security_groups: Table<SecurityGroup>,
+    rules: Table<Rule>,
+    address_groups: Table<AddressGroup>,
+    rule_templates: Table<RuleTemplate>,
+    rbac_policies: Table<RbacPolicy>,
+    quotas: Table<Quota>,
+    projects: Table<Project>,
+    revoked_tokens: Table<RevokedToken>,
+    signing_keys: Table<SigningKey>,
+
+    by_project: Index<(Kind, Arc<str>)>,
+    by_name: Index<(Kind, Arc<str>)>,
+    /// How many of a kind a project has.
+    counts: RedBlackTreeMapSync<(Kind, Arc<str>), u64>,
+    subnets_of_network: Index<Uuid>,
+    ports_of_network: Index<Uuid>,
+    ports_of_subnet: Index<Uuid>,
+    ports_of_device: Index<Arc<str>>,
+    ports_of_group: Index<Uuid>,
+    rules_of_group: Index<Uuid>,
+    /// Rules whose other end is a group, or an address group.
+    rules_to: Index<Uuid>,
+    policies_of: Index<Uuid>,
+    /// What was given to a project: policies whose target it is.
+    policies_for: Index<Arc<str>>,
+    floating_ips_of_port: Index<Uuid>,
+    floating_ips_of_router: Index<Uuid>,
+    /// Who has an address of a subnet.
+    addresses: RedBlackTreeMapSync<(Uuid, IpAddr), Uuid>,
+    /// Who has a hardware address of a network.
+    macs: Index<(Uuid, Mac)>,
+    /// How many ports of a network are filtered.
+    protected: RedBlackTreeMapSync<Uuid, u64>,
+}
+
+/// A kind of object that a model holds.
+pub trait Stored: Sized + Clone + std::fmt::Debug + PartialEq + Send + Sync + 'static {
+    const KIND: Kind;
+
+    fn meta(&self) -> &Meta;
+    fn meta_mut(&mut self) -> &mut Meta;
+    fn table(model: &Model) -> &Table<Self>;
+    fn table_mut(model: &mut Model) -> &mut Table<Self>;
+
+    /// Brings the indexes up to date with an object that comes, or goes.
+    fn index(&self, _model: &mut Model, _present: bool) {}
+
+    fn id(&self) -> Uuid {
+        self.meta().id
+    }
+}
+
+macro_rules! stored {
+    ($($type:ident in $table:ident $(, $index:expr)?;)*) => {
+        impl Model {
+            /// Every object, by kind and id.
+            pub fn ids(&self) -> Vec<(Kind, Uuid)> {
+                let mut ids = Vec::new();
+                $(ids.extend(self.$table.keys().map(|id| (Kind::$type, *id)));)*
+                ids
+            }
+
+            /// Removes an object, if it is there.
+            pub(crate) fn remove_kind(&mut self, kind: Kind, id: Uuid) {
+                match kind {
+                    $(Kind::$type => drop(self.remove::<$type>(id)),)*
+                }
+            }
+        }
+
+        $(
+        impl Stored for $type {
+            const KIND: Kind = Kind::$type;
+
+            fn meta(&self) -> &Meta {
+                &self.meta
+            }
+
+            fn meta_mut(&mut self) -> &mut Meta {
+                &mut self.meta
+            }
+
+            fn table(model: &Model) -> &Table<Self> {
+                &model.$table
+            }
+
+            fn table_mut(model: &mut Model) -> &mut Table<Self> {
+                &mut model.$table
+            }
+
+            $(fn index(&self, model: &mut Model, present: bool) {
+                let index: fn(&Self, &mut Model, bool) = $index;
+                index(self, model, present);
+            })?
+        }
+        )*
+    };
+}
+
+stored! {
+    Network in networks;
+    Subnet in subnets, |subnet, model, present| {
+        model.subnets_of_network.set(present, subnet.network, subnet.meta.id);
+    };
+    Port in ports, index_port;
+    Router in routers;
+    FloatingIp in floating_ips, |floating_ip, model, present| {
+        let id = floating_ip.meta.id;
+        if let Some(port) = floating_ip.fixed_port {
+            model.floating_ips_of_port.set(present, port, id);
+        }
+        if let Some(router) = floating_ip.router {
+            model.floating_ips_of_router.set(present, router, id);
+        }
+    };
+    SecurityGroup in security_groups;
+    Rule in rules, |rule, model, present| {
+        let id = rule.meta.id;
+        model.rules_of_group.set(present, rule.group, id);
+        for remote in [rule.remote_group, rule.remote_address_group].into_iter().flatten() {
+            model.rules_to.set(present, remote, id);
+        }
+    };
+    AddressGroup in address_groups;
+    RuleTemplate in rule_templates;
+    RbacPolicy in rbac_policies, |policy, model, present| {
+        model.policies_of.set(present, policy.object, policy.meta.id);
+        model.policies_for.set(present, policy.target.as_str().into(), policy.meta.id);
+    };
+    Quota in quotas;
+    Project in projects;
+    RevokedToken in revoked_tokens;
+    SigningKey in signing_keys;
+}
+
+fn index_port(port: &Port, model: &mut Model, present: bool) {
+    let id = port.meta.id;
+    model.ports_of_network.set(present, port.network, id);
+    model.ports_of_device.set(present, port.device_id.as_str().into(), id);
+    model.macs.set(present, (port.network, port.mac), id);
+    for group in &port.security_groups {
+        model.ports_of_group.set(present, *group, id);
+    }
+    for fixed in &port.fixed_ips {
+        let key = (fixed.subnet, fixed.address);
+        if present {
+            model.addresses.insert_mut(key, id);
+        } else if model.addresses.get(&key) == Some(&id) {
+            model.addresses.remove_mut(&key);
+        }
+        model.ports_of_subnet.set(present, fixed.subnet, id);
+    }
+    if port.port_security {
+        count(&mut model.protected, port.network, present);
+    }
+}
+
+/// One more, or one less.
+fn count<K: Ord + Clone>(counts: &mut RedBlackTreeMapSync<K, u64>, key: K, more: bool) {
+    let old = counts.get(&key).copied().unwrap_or_default();
+    match if more { old + 1 } else { old.saturating_sub(1) } {
+        0 => drop(counts.remove_mut(&key)),
+        new => counts.insert_mut(key, new),
+    }
+}
+
+impl Model {
+    /// The object of that id.
+    pub fn get<T: Stored>(&self, id: Uuid) -> Option<&Arc<T>> {
+        T::table(self).get(&id)
+    }
+
+    /// All objects of a kind that come after an id, in order of their ids.
+    pub fn all<T: Stored>(&self, after: Option<Uuid>) -> impl DoubleEndedIterator<Item = &Arc<T>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        T::table(self).range((start, Bound::Unbounded)).map(|(_, object)| object)
+    }
+
+    /// Adds an object, or changes the one that has its id.
+    pub fn put<T: Stored>(&mut self, object: impl Into<Arc<T>>) {
+        let object = object.into();
+        self.remove::<T>(object.id());
+        self.index(&*object, true);
+        T::table_mut(self).insert_mut(object.id(), object);
+    }
+
+    /// Removes an object, and gives it back if it was there.
+    pub fn remove<T: Stored>(&mut self, id: Uuid) -> Option<Arc<T>> {
+        let old = T::table(self).get(&id).cloned()?;
+        self.index(&*old, false);
+        T::table_mut(self).remove_mut(&id);
+        Some(old)
+    }
+
+    fn index<T: Stored>(&mut self, object: &T, present: bool) {
+        let meta = object.meta();
+        let project: (Kind, Arc<str>) = (T::KIND, meta.project.as_str().into());
+        count(&mut self.counts, project.clone(), present);
+        self.by_project.set(present, project, meta.id);
+        if !meta.name.is_empty() {
+            self.by_name.set(present, (T::KIND, meta.name.as_str().into()), meta.id);
+        }
+        object.index(self, present);
+    }
+
+    /// How many objects of a kind a project has.
+    pub fn count<T: Stored>(&self, project: &str) -> u64 {
+        self.counts.get(&(T::KIND, project.into())).copied().unwrap_or_default()
+    }
+
+    fn found<T: Stored>(&self, id: Uuid) -> Option<&Arc<T>> {
+        let object = self.get(id);
+        debug_assert!(object.is_some(), "an index has {id}, which is not there");
+        object
+    }
+
+    /// The objects of a project that come after an id, in order of their ids.
+    pub fn of_project<'a, T: Stored>(
+        &'a self,
+        project: &str,
+        after: Option<Uuid>,
+    ) -> impl DoubleEndedIterator<Item = &'a Arc<T>> + use<'a, T> {
+        self.by_project.after((T::KIND, project.into()), after).filter_map(|id| self.found(id))
+    }
+
+    /// The objects with a name. Those without one are not found.
+    pub fn named<'a, T: Stored>(
+        &'a self,
+        name: &str,
+    ) -> impl DoubleEndedIterator<Item = &'a Arc<T>> + use<'a, T> {
+        self.by_name.under((T::KIND, name.into())).filter_map(|id| self.found(id))
+    }
+
+    pub fn subnets_of_network(&self, network: Uuid) -> impl DoubleEndedIterator<Item = &Arc<Subnet>> {
+        self.subnets_of_network.under(network).filter_map(|id| self.found(id))
+    }
+
+    pub fn ports_of_network(&self, network: Uuid) -> impl DoubleEndedIterator<Item = &Arc<Port>> {
+        self.ports_of_network.under(network).filter_map(|id| self.found(id))
+    }
+
+    pub fn ports_of_subnet(&self, subnet: Uuid) -> impl DoubleEndedIterator<Item = &Arc<Port>> {
+        self.ports_of_subnet.under(subnet).filter_map(|id| self.found(id))
+    }
+
+    pub fn ports_of_device<'a>(
+        &'a self,
+        device: &str,
+    ) -> impl DoubleEndedIterator<Item = &'a Arc<Port>> + use<'a> {
+        self.ports_of_device.under(device.into()).filter_map(|id| self.found(id))
+    }
+
+    pub fn ports_of_group(&self, group: Uuid) -> impl DoubleEndedIterator<Item = &Arc<Port>> {
+        self.ports_of_group.under(group).filter_map(|id| self.found(id))
+    }
+
+    /// The ports that connect a router, its way out among them.
+    pub fn ports_of_router(&self, router: Uuid) -> impl Iterator<Item = &Arc<Port>> {
+        self.ports_of_device(&router.to_string()).filter(|port| port.is_router())
+    }
+
+    pub fn rules_of_group(&self, group: Uuid) -> impl DoubleEndedIterator<Item = &Arc<Rule>> {
+        self.rules_of_group.under(group).filter_map(|id| self.found(id))
+    }
+
+    /// The rules whose other end is a group or an address group.
+    pub fn rules_to(&self, remote: Uuid) -> impl DoubleEndedIterator<Item = &Arc<Rule>> {
+        self.rules_to.under(remote).filter_map(|id| self.found(id))
+    }
+
+    /// Who else may use an object.
+    pub fn policies_of(&self, object: Uuid) -> impl DoubleEndedIterator<Item = &Arc<RbacPolicy>> {
+        self.policies_of.under(object).filter_map(|id| self.found(id))
+    }
+
+    /// What a project, or `*`, was allowed to use.
+    pub fn policies_for<'a>(
+        &'a self,
+        target: &str,
+    ) -> impl DoubleEndedIterator<Item = &'a Arc<RbacPolicy>> + use<'a> {
+        self.policies_for.under(target.into()).filter_map(|id| self.found(id))
+    }
+
+    pub fn floating_ips_of_port(&self, port: Uuid) -> impl DoubleEndedIterator<Item = &Arc<FloatingIp>> {
+        self.floating_ips_of_port.under(port).filter_map(|id| self.found(id))
+    }
+
+    pub fn floating_ips_of_router(&self, router: Uuid) -> impl DoubleEndedIterator<Item = &Arc<FloatingIp>> {
+        self.floating_ips_of_router.under(router).filter_map(|id| self.found(id))
+    }
+
+    /// The port that has an address of a subnet.
+    pub fn holder(&self, subnet: Uuid, address: IpAddr) -> Option<Uuid> {
+        self.addresses.get(&(subnet, address)).copied()
+    }
+
+    /// The addresses of a subnet that are taken, from one to another, in order.
+    pub fn taken(
+        &self,
+        subnet: Uuid,
+        from: IpAddr,
+        to: IpAddr,
+    ) -> impl DoubleEndedIterator<Item = IpAddr> + '_ {
+        self.addresses.range((subnet, from)..=(subnet, to)).map(|((_, address), _)| *address)
+    }
+
+    /// The ports of a network with a hardware address.
+    pub fn ports_with_mac(&self, network: Uuid, mac: Mac) -> impl Iterator<Item = Uuid> + '_ {
+        self.macs.under((network, mac))
+    }
+
+    /// Whether some port of a network is filtered.
+    pub fn has_protected_port(&self, network: Uuid) -> bool {
+        self.protected.get(&network).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::FixedIp;
+
+    fn port(id: u128, network: u128, address: &str) -> Port {
+        let fixed = FixedIp { subnet: Uuid::from_u128(9), address: address.parse().unwrap() };
+        Port {
+            meta: Meta { id: Uuid::from_u128(id), project: "p".into(), ..Meta::default() },
+            network: Uuid::from_u128(network),
+            fixed_ips: vec![fixed],
+            ..Port::default()
+        }
+    }
+
+    #[test]
+    fn indexes_follow_every_change() {
+        let mut model = Model::default();
+        let (network, subnet) = (Uuid::from_u128(7), Uuid::from_u128(9));
+        model.put(port(1, 7, "10.0.0.1"));
+        model.put(port(2, 7, "10.0.0.2"));
+        let before = model.clone();
+        assert_eq!((model.count::<Port>("p"), model.ports_of_network(network).count()), (2, 2));
+
+        model.put(Port { port_security: false, ..port(1, 8, "10.0.0.9") });
+        assert_eq!(model.ports_of_network(network).count(), 1);
+        assert_eq!(model.holder(subnet, "10.0.0.1".parse().unwrap()), None);
+        assert_eq!(model.holder(subnet, "10.0.0.9".parse().unwrap()), Some(Uuid::from_u128(1)));
+        assert!(model.has_protected_port(network) && !model.has_protected_port(Uuid::from_u128(8)));
+
+        model.remove::<Port>(Uuid::from_u128(2));
+        assert!(!model.has_protected_port(network));
+        assert_eq!(model.count::<Port>("p"), 1);
+        assert_eq!(
+            model.taken(subnet, "10.0.0.0".parse().unwrap(), "10.0.0.255".parse().unwrap()).count(),
+            1
+        );
+        assert_eq!(before.ports_of_network(network).count(), 2, "who looked before still sees what was");
+    }
+}

@@ -1,0 +1,52 @@
+//! The OpenStack Networking API v2.0 on OVN's northbound database.
+//!
+//! A request is decided on a draft of the objects ([`portcullis_ovn::Draft`]) and made in one transaction; reads come
+//! from a replica. Each resource is one file of `resources`, with a table of its attributes that everything follows.
+
+mod attributes;
+mod caller;
+mod error;
+mod kinds;
+mod query;
+mod quota;
+mod request;
+mod resources;
+mod server;
+mod tags;
+mod time;
+mod versions;
+
+use std::collections::BTreeMap;
+
+pub use caller::Caller;
+pub use error::Error;
+pub use server::{Authenticate, Networking};
+
+/// What the API does where a request does not say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Whether ports of a new network are filtered.
+    pub port_security: bool,
+    /// The largest packet of a new network, and of any.
+    pub mtu: u32,
+    pub max_mtu: u32,
+    /// How much a project may have, by resource; -1 is without limit.
+    pub quotas: BTreeMap<String, i64>,
+    /// What all hardware addresses begin with.
+    pub mac_base: [u8; 3],
+    /// The largest request that is read, in bytes.
+    pub max_body: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            port_security: true,
+            mtu: 1442,
+            max_mtu: 1500 - 58 + 7500,
+            quotas: BTreeMap::new(),
+            mac_base: [0xfa, 0x16, 0x3e],
+            max_body: 1 << 20,
+        }
+    }
+}

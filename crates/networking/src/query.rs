@@ -1,0 +1,265 @@
+//! What a list is asked for: which objects, which of their attributes, in which order, which page of them.
+
+use std::cmp::Ordering;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::attributes::{Attribute, View};
+use crate::error::Error;
+
+/// The parsed query of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Query {
+    pub filters: Vec<(String, Vec<String>)>,
+    pub fields: Vec<String>,
+    pub sort: Vec<(String, bool)>,
+    pub limit: Option<usize>,
+    pub marker: Option<Uuid>,
+    pub reverse: bool,
+    pub dry_run: bool,
+    pub idempotent: bool,
+}
+
+/// The pairs of a query string.
+pub(crate) fn pairs(text: &str) -> Vec<(String, String)> {
+    text.split('&')
+        .filter(|pair| !pair.is_empty())
+        .map(|pair| {
+            let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+            (decoded(key), decoded(value))
+        })
+        .collect()
+}
+
+/// Undoes the escapes of an address.
+pub(crate) fn decoded(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut place = 0;
+    while place < bytes.len() {
+        let escaped = bytes.get(place + 1..place + 3).and_then(|pair| std::str::from_utf8(pair).ok());
+        match (bytes[place], escaped) {
+            (b'%', Some(pair)) if pair.bytes().all(|digit| digit.is_ascii_hexdigit()) => {
+                out.push(u8::from_str_radix(pair, 16).unwrap_or_default());
+                place += 3;
+                continue;
+            }
+            (b'+', _) => out.push(b' '),
+            (byte, _) => out.push(byte),
+        }
+        place += 1;
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Writes a text so that it can stand in an address.
+pub(crate) fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            out.push(char::from(byte));
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    out
+}
+
+/// Filters that every resource with tags has, besides its attributes.
+const TAG_FILTERS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
+
+impl Query {
+    /// Reads a query for objects with these attributes.
+    pub fn read<T>(text: &str, attributes: &[Attribute<T>], further: &[&str]) -> Result<Self, Error> {
+        let mut query = Query::default();
+        let (mut keys, mut directions) = (Vec::new(), Vec::new());
+        let mut unknown = Vec::new();
+        for (key, value) in pairs(text) {
+            match key.as_str() {
+                "fields" => query.fields.push(value),
+                "sort_key" => keys.push(value),
+                "sort_dir" => directions.push(value),
+                "limit" => query.limit = limit(&value)?,
+                "marker" => query.marker = Some(marker(&value)?),
+                "page_reverse" => query.reverse = value.eq_ignore_ascii_case("true") || value == "1",
+                "dry_run" => query.dry_run = value.eq_ignore_ascii_case("true") || value == "1",
+                "idempotent" => query.idempotent = value.eq_ignore_ascii_case("true") || value == "1",
+                name => {
+                    let known = attributes.iter().any(|attribute| attribute.name == name && attribute.filter)
+                        || TAG_FILTERS.contains(&name)
+                        || further.contains(&name);
+                    if !known {
+                        unknown.push(format!("'{name}'"));
+                    }
+                    match query.filters.iter_mut().find(|(known, _)| known == name) {
+                        Some((_, values)) => values.push(value),
+                        None => query.filters.push((name.to_owned(), vec![value])),
+                    }
+                }
+            }
+        }
+        if !unknown.is_empty() {
+            return Err(Error::bad_request(format!(
+                "[{}] is invalid attribute for filtering",
+                unknown.join(", ")
+            )));
+        }
+        query.sort = sorting(attributes, keys, &directions)?;
+        Ok(query)
+    }
+
+    /// The only value of a filter that has one.
+    pub fn one(&self, name: &str) -> Option<&str> {
+        match self.filters.iter().find(|(known, _)| known == name)?.1.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    /// Whether an object is one of those asked for.
+    pub fn wants<T>(&self, attributes: &[Attribute<T>], object: &T, view: &View<'_>) -> bool {
+        self.filters.iter().all(|(name, values)| {
+            let attribute = |name: &str| attributes.iter().find(|attribute| attribute.name == name);
+            if TAG_FILTERS.contains(&name.as_str()) {
+                let tags = attribute("tags").map_or(Value::Null, |tags| (tags.get)(object, view));
+                return wants_tags(name, values, &tags);
+            }
+            // What only administrators see tells nobody else anything.
+            match attribute(name).filter(|attribute| !attribute.admin_sees || view.caller.is_admin()) {
+                Some(attribute) => {
+                    let value = (attribute.get)(object, view);
+                    values.iter().any(|wanted| is_wanted(&value, wanted))
+                }
+                None => true,
+            }
+        })
+    }
+
+    /// Which of two objects comes first.
+    pub fn order<T>(&self, attributes: &[Attribute<T>], one: &T, other: &T, view: &View<'_>) -> Ordering {
+        for (name, ascending) in &self.sort {
+            let Some(attribute) = attributes.iter().find(|attribute| attribute.name == name) else {
+                continue;
+            };
+            let order = compare(&(attribute.get)(one, view), &(attribute.get)(other, view));
+            let order = if *ascending { order } else { order.reverse() };
+            if order != Ordering::Equal {
+                return order;
+            }
+        }
+        Ordering::Equal
+    }
+}
+
+fn limit(text: &str) -> Result<Option<usize>, Error> {
+    match text.parse::<i64>() {
+        Ok(0) => Ok(None),
+        Ok(number) if number > 0 => Ok(usize::try_from(number).ok()),
+        _ => Err(Error::bad_request(format!("Limit must be an integer 0 or greater and not '{text}'"))),
+    }
+}
+
+fn marker(text: &str) -> Result<Uuid, Error> {
+    text.parse()
+        .map_err(|_| Error::not_found("HTTPNotFound", format!("The marker {text} could not be found")))
+}
+
+fn sorting<T>(
+    attributes: &[Attribute<T>],
+    keys: Vec<String>,
+    directions: &[String],
+) -> Result<Vec<(String, bool)>, Error> {
+    if keys.len() != directions.len() && !directions.is_empty() {
+        return Err(Error::bad_request("The number of sort_keys and sort_dirs must be same"));
+    }
+    let mut sort = Vec::new();
+    for (place, key) in keys.into_iter().enumerate() {
+        if !attributes.iter().any(|attribute| attribute.name == key && attribute.sort) {
+            return Err(Error::bad_request(format!("['{key}'] is invalid attribute for sorting")));
+        }
+        let ascending = match directions.get(place).map(String::as_str) {
+            None | Some("asc") => true,
+            Some("desc") => false,
+            Some(other) => {
+                return Err(Error::bad_request(format!(
+                    "{other} is invalid attribute for sort_dirs. It must be 'asc' or 'desc'"
+                )));
+            }
+        };
+        sort.push((key, ascending));
+    }
+    Ok(sort)
+}
+
+fn is_wanted(value: &Value, wanted: &str) -> bool {
+    match value {
+        Value::String(text) => text == wanted,
+        Value::Bool(truth) => match wanted.to_lowercase().as_str() {
+            "true" | "1" => *truth,
+            "false" | "0" => !*truth,
+            _ => false,
+        },
+        Value::Number(number) => wanted == number.to_string(),
+        Value::Null => wanted.is_empty() || wanted == "None" || wanted == "null",
+        Value::Array(items) => items.iter().any(|item| is_wanted(item, wanted)),
+        Value::Object(_) => false,
+    }
+}
+
+/// `tags` and `not-tags` are about all of the tags given, the others about any of them.
+fn wants_tags(filter: &str, values: &[String], tags: &Value) -> bool {
+    let has = |tag: &str| tags.as_array().is_some_and(|tags| tags.iter().any(|known| known == tag));
+    let mut given = values.iter().flat_map(|value| value.split(',')).filter(|tag| !tag.is_empty());
+    match filter {
+        "tags" => given.all(has),
+        "tags-any" => given.any(has),
+        "not-tags" => !given.all(has),
+        _ => !given.any(has),
+    }
+}
+
+fn compare(one: &Value, other: &Value) -> Ordering {
+    match (one, other) {
+        (Value::String(one), Value::String(other)) => one.cmp(other),
+        (Value::Number(one), Value::Number(other)) => one.as_i64().cmp(&other.as_i64()),
+        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
+        (Value::Null, Value::Null) => Ordering::Equal,
+        (Value::Null, _) => Ordering::Less,
+        (_, Value::Null) => Ordering::Greater,
+        (one, other) => one.to_string().cmp(&other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn escapes_are_undone() {
+        for (text, plain) in
+            [("a%20b", "a b"), ("a+b", "a b"), ("100%", "100%"), ("%zz", "%zz"), ("%e4%b8", "\u{fffd}")]
+        {
+            assert_eq!(decoded(text), plain);
+        }
+        assert_eq!(decoded(&encoded("ä b&c=d")), "ä b&c=d");
+    }
+
+    #[test]
+    fn tags_are_filtered_in_four_ways() {
+        let tags = json!(["a", "b"]);
+        for (filter, value, expected) in [
+            ("tags", "a,b", true),
+            ("tags", "a,c", false),
+            ("tags-any", "c,b", true),
+            ("tags-any", "c", false),
+            ("not-tags", "a,c", true),
+            ("not-tags", "a,b", false),
+            ("not-tags-any", "c", true),
+            ("not-tags-any", "a,c", false),
+        ] {
+            assert_eq!(wants_tags(filter, &[value.to_owned()], &tags), expected, "{filter}={value}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+use std::sync::{Arc, LazyLock};
+
+use portcullis_core::Cidr;
+use portcullis_ovn::objects::AddressGroup;
+use portcullis_ovn::{Draft, Model};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::{Context, Resource, common, network};
+use crate::attributes::{Attribute, Input, View};
+use crate::error::Error;
+use crate::kinds::Kind;
+use crate::query::Query;
+
+pub(crate) struct AddressGroups;
+
+static ATTRIBUTES: LazyLock<Vec<Attribute<AddressGroup>>> = LazyLock::new(|| {
+    let mut attributes = common::attributes();
+    attributes.extend([
+        common::name(),
+        Attribute::new("shared", Kind::ReadOnly(|| json!({"type": "boolean"})), |group, view| {
+            json!(is_shared(group, view))
+        }),
+        Attribute::new("addresses", ADDRESSES, |group: &AddressGroup, _| json!(group.addresses)).post(),
+    ]);
+    attributes
+});
+
+const ADDRESSES: Kind = Kind::List(|value| Kind::Range.check(value));
+
+fn is_shared(group: &AddressGroup, view: &View<'_>) -> bool {
+    network::is_given(view.model, group.meta.id, "access_as_shared", &view.caller.project)
+}
+
+impl Resource for AddressGroups {
+    type Object = AddressGroup;
+
+    const NAME: &'static str = "address_group";
+    const PLURAL: &'static str = "address_groups";
+    const COLLECTION: &'static str = "address-groups";
+
+    fn attributes() -> &'static [Attribute<AddressGroup>] {
+        &ATTRIBUTES
+    }
+
+    fn not_found(id: &str) -> Error {
+        Error::not_found("AddressGroupNotFound", format!("Address group {id} could not be found."))
+    }
+
+    fn is_visible(group: &AddressGroup, view: &View<'_>) -> bool {
+        view.caller.owns(&group.meta.project) || is_shared(group, view)
+    }
+
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<AddressGroup>>> {
+        super::by_id_or_name(query, model)
+    }
+
+    fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
+        let meta = common::meta(context, input)?;
+        let id = meta.id;
+        let addresses = input.parsed_list::<Cidr>("addresses").unwrap_or_default();
+        draft.put(AddressGroup { meta, addresses: addresses.into_iter().collect() });
+        Ok(id)
+    }
+
+    fn update(
+        draft: &mut Draft,
+        context: &Context,
+        old: &Arc<AddressGroup>,
+        input: &Input,
+    ) -> Result<(), Error> {
+        let mut group = AddressGroup::clone(old);
+        common::edit(&mut group.meta, context, input);
+        draft.put(group);
+        Ok(())
+    }
+
+    fn delete(draft: &mut Draft, _context: &Context, old: &Arc<AddressGroup>) -> Result<(), Error> {
+        let id = old.meta.id;
+        if draft.rules_to(id).next().is_some() {
+            return Err(Error::conflict(
+                "AddressGroupInUse",
+                format!("Address group {id} is in use on one or more security group rules"),
+            ));
+        }
+        super::remove_policies(draft, id);
+        draft.remove::<AddressGroup>(id);
+        Ok(())
+    }
+}
+
+/// Adds addresses to a group, or takes them away: `{"addresses": […]}`.
+pub(crate) fn change_addresses(
+    draft: &mut Draft,
+    context: &Context,
+    id: Uuid,
+    body: &Value,
+    add: bool,
+) -> Result<(), Error> {
+    let body = body.get("address_group").unwrap_or(body);
+    let given =
+        body.get("addresses").ok_or_else(|| Error::bad_request("Missing required attribute 'addresses'"))?;
+    let given = ADDRESSES.check(given).map_err(|reason| Error::invalid_attribute("addresses", reason))?;
+    let given = Input(std::iter::once(("addresses".to_owned(), given)).collect());
+    let given = given.parsed_list::<Cidr>("addresses").unwrap_or_default();
+    let Some(group) = draft.get::<AddressGroup>(id) else {
+        return Err(AddressGroups::not_found(&id.to_string()));
+    };
+    let mut group = AddressGroup::clone(group);
+    let wrong: Vec<&Cidr> = given.iter().filter(|range| group.addresses.contains(range) == add).collect();
+    if !wrong.is_empty() {
+        let list = wrong.iter().map(|range| format!("'{range}'")).collect::<Vec<_>>().join(", ");
+        return Err(if add {
+            Error::invalid(
+                "AddressesAlreadyExist",
+                format!("Addresses [{list}] already exist in the address group {id}."),
+            )
+        } else {
+            Error::not_found(
+                "AddressesNotFound",
+                format!("Addresses [{list}] not found in the address group {id}."),
+            )
+        });
+    }
+    for range in given {
+        if add {
+            group.addresses.insert(range);
+        } else {
+            group.addresses.remove(&range);
+        }
+    }
+    common::touch(&mut group.meta, context);
+    draft.put(group);
+    Ok(())
+}

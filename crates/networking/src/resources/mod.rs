@@ -1,0 +1,223 @@
+//! The resources of the API, one file each, and what they have in common.
+
+pub(crate) mod address_group;
+mod common;
+pub(crate) mod default_rule;
+pub(crate) mod network;
+pub(crate) mod rbac_policy;
+pub(crate) mod rule;
+pub(crate) mod security_group;
+
+use std::cmp::Ordering;
+use std::sync::Arc;
+
+use portcullis_ovn::{Draft, Model, Stored};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::Settings;
+use crate::attributes::{Attribute, Input, View};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::query::{Query, encoded};
+
+/// Who asks, when, under which settings.
+#[derive(Clone, Debug)]
+pub(crate) struct Context {
+    pub caller: Arc<Caller>,
+    /// In seconds since 1970.
+    pub now: i64,
+    pub settings: Arc<Settings>,
+}
+
+impl Context {
+    pub fn view<'a>(&'a self, model: &'a Model) -> View<'a> {
+        View { model, caller: &self.caller, settings: &self.settings }
+    }
+}
+
+/// A kind of object with its place in the API.
+pub(crate) trait Resource: Send + Sync + 'static {
+    type Object: Stored;
+
+    /// In the words of a body: `security_group`.
+    const NAME: &'static str;
+    /// Several: `security_groups`.
+    const PLURAL: &'static str;
+    /// In an address: `security-groups`.
+    const COLLECTION: &'static str;
+    /// Filters besides the attributes; [`Resource::wants`] knows them.
+    const FILTERS: &'static [&'static str] = &[];
+
+    fn attributes() -> &'static [Attribute<Self::Object>];
+
+    /// That it is not there, or not for who asks.
+    fn not_found(id: &str) -> Error;
+
+    /// Whether who asks may know of an object.
+    fn is_visible(object: &Self::Object, view: &View<'_>) -> bool {
+        view.caller.owns(&object.meta().project)
+    }
+
+    /// Whether who asks may change an object it may know of.
+    fn may_change(object: &Self::Object, view: &View<'_>) -> bool {
+        view.caller.owns(&object.meta().project)
+    }
+
+    /// What a filter of [`Resource::FILTERS`] says.
+    fn wants(_object: &Self::Object, _filter: &str, _values: &[String], _view: &View<'_>) -> bool {
+        true
+    }
+
+    /// Fewer objects than all, of which those asked for are among; nothing if there is no short way to them.
+    fn few<'a>(_query: &Query, _model: &'a Model) -> Option<Vec<&'a Arc<Self::Object>>> {
+        None
+    }
+
+    /// What has to be there before a list is shown.
+    fn needs_before_list(_model: &Model, _context: &Context) -> bool {
+        false
+    }
+
+    fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error>;
+
+    /// Makes several at once, all or none.
+    fn create_all(draft: &mut Draft, context: &Context, inputs: &[Input]) -> Result<Vec<Uuid>, Error> {
+        inputs.iter().map(|input| Self::create(draft, context, input)).collect()
+    }
+
+    fn update(
+        draft: &mut Draft,
+        context: &Context,
+        old: &Arc<Self::Object>,
+        input: &Input,
+    ) -> Result<(), Error>;
+    fn delete(draft: &mut Draft, context: &Context, old: &Arc<Self::Object>) -> Result<(), Error>;
+}
+
+/// An object as its attributes.
+pub(crate) fn shown<R: Resource>(object: &R::Object, view: &View<'_>, fields: &[String]) -> Value {
+    let mut map = Map::new();
+    for attribute in R::attributes() {
+        let seen = !attribute.admin_sees || view.caller.is_admin();
+        if seen && (fields.is_empty() || fields.iter().any(|field| field == attribute.name)) {
+            map.insert(attribute.name.to_owned(), (attribute.get)(object, view));
+        }
+    }
+    Value::Object(map)
+}
+
+/// The object of an id, if who asks may know of it.
+pub(crate) fn find<'a, R: Resource>(view: &View<'a>, id: &str) -> Result<&'a Arc<R::Object>, Error> {
+    let object = Uuid::try_parse(id).ok().and_then(|id| view.model.get::<R::Object>(id));
+    object.filter(|object| R::is_visible(object, view)).ok_or_else(|| R::not_found(id))
+}
+
+/// The objects that a query is about, and where to go on.
+pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -> Result<Value, Error> {
+    let attributes = R::attributes();
+    let wanted = |object: &&Arc<R::Object>| {
+        R::is_visible(object, view)
+            && query.wants(attributes, object, view)
+            && query
+                .filters
+                .iter()
+                .filter(|(name, _)| R::FILTERS.contains(&name.as_str()))
+                .all(|(name, values)| R::wants(object, name, values, view))
+    };
+    let marker = match query.marker {
+        None => None,
+        Some(id) => Some(find::<R>(view, &id.to_string())?),
+    };
+    let by_id = query.sort.is_empty() || query.sort == [("id".to_owned(), true)];
+    let more = query.limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
+    let few = R::few(query, view.model);
+    let mut found: Vec<&Arc<R::Object>> = match few {
+        // By id, and nothing shorter: the model goes straight to the page.
+        None if by_id && !query.reverse => view.model.all(query.marker).filter(wanted).take(more).collect(),
+        few => {
+            let order = |one: &&Arc<R::Object>, other: &&Arc<R::Object>| {
+                let order = query.order(attributes, one, other, view);
+                order.then_with(|| one.id().cmp(&other.id()))
+            };
+            let mut found: Vec<_> = match few {
+                Some(few) => few.into_iter().filter(wanted).collect(),
+                None => view.model.all(None).filter(wanted).collect(),
+            };
+            found.sort_by(order);
+            if query.reverse {
+                found.reverse();
+            }
+            let side = if query.reverse { Ordering::Less } else { Ordering::Greater };
+            found
+                .into_iter()
+                .filter(|object| marker.is_none_or(|marker| order(object, &marker) == side))
+                .take(more)
+                .collect()
+        }
+    };
+    let has_more = query.limit.is_some_and(|limit| found.len() > limit);
+    found.truncate(query.limit.unwrap_or(usize::MAX));
+    if query.reverse {
+        found.reverse();
+    }
+    let mut answer = Map::new();
+    if query.limit.is_some() {
+        let links = links::<R>(query, &found, has_more, address);
+        if !links.is_empty() {
+            answer.insert(format!("{}_links", R::PLURAL), Value::Array(links));
+        }
+    }
+    let shown: Vec<Value> = found.into_iter().map(|object| shown::<R>(object, view, &query.fields)).collect();
+    answer.insert(R::PLURAL.to_owned(), Value::Array(shown));
+    Ok(Value::Object(answer))
+}
+
+/// Where the pages before and after are.
+fn links<R: Resource>(query: &Query, found: &[&Arc<R::Object>], has_more: bool, address: &str) -> Vec<Value> {
+    let (Some(first), Some(last)) = (found.first(), found.last()) else { return Vec::new() };
+    let link = |rel: &str, marker: Uuid, reverse: bool| {
+        let mut pairs: Vec<(String, String)> = Vec::new();
+        pairs.push(("limit".into(), query.limit.unwrap_or_default().to_string()));
+        pairs.push(("marker".into(), marker.to_string()));
+        if reverse {
+            pairs.push(("page_reverse".into(), "True".into()));
+        }
+        for (name, values) in &query.filters {
+            pairs.extend(values.iter().map(|value| (name.clone(), value.clone())));
+        }
+        pairs.extend(query.fields.iter().map(|field| ("fields".to_owned(), field.clone())));
+        for (key, ascending) in &query.sort {
+            pairs.push(("sort_key".into(), key.clone()));
+            pairs.push(("sort_dir".into(), if *ascending { "asc" } else { "desc" }.into()));
+        }
+        let pairs: Vec<String> =
+            pairs.iter().map(|(key, value)| format!("{}={}", encoded(key), encoded(value))).collect();
+        json!({"rel": rel, "href": format!("{address}?{}", pairs.join("&"))})
+    };
+    let mut links = Vec::new();
+    if has_more || query.reverse {
+        links.push(link("next", last.id(), false));
+    }
+    if query.marker.is_some() && (!query.reverse || has_more) {
+        links.push(link("previous", first.id(), true));
+    }
+    links
+}
+
+/// The objects of an id or a name that is asked for, which are few.
+fn by_id_or_name<'a, T: Stored>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<T>>> {
+    if let Some((_, ids)) = query.filters.iter().find(|(name, _)| name == "id") {
+        return Some(ids.iter().filter_map(|id| model.get(id.parse().ok()?)).collect());
+    }
+    let name = query.one("name").filter(|name| !name.is_empty())?;
+    Some(model.named(name).collect())
+}
+
+/// Removes what was said about who else may use an object, with the object.
+fn remove_policies(draft: &mut Draft, object: Uuid) {
+    let policies: Vec<Uuid> = draft.policies_of(object).map(|policy| policy.meta.id).collect();
+    for policy in policies {
+        draft.remove::<portcullis_ovn::objects::RbacPolicy>(policy);
+    }
+}

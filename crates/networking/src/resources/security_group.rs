@@ -1,0 +1,200 @@
+use std::sync::{Arc, LazyLock};
+
+use portcullis_ovn::objects::{Meta, Rule, RuleTemplate, SecurityGroup};
+use portcullis_ovn::{Draft, Model};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::rule::Rules;
+use super::{Context, Resource, common, network};
+use crate::attributes::{Attribute, Input, View};
+use crate::error::Error;
+use crate::kinds::{Kind, LIST};
+use crate::query::Query;
+use crate::quota;
+
+pub(crate) struct SecurityGroups;
+
+static ATTRIBUTES: LazyLock<Vec<Attribute<SecurityGroup>>> = LazyLock::new(|| {
+    let mut attributes = common::attributes();
+    attributes.extend([
+        common::name(),
+        Attribute::new("stateful", Kind::Truth, |group: &SecurityGroup, _| json!(group.stateful))
+            .post()
+            .put(),
+        Attribute::new("shared", Kind::ReadOnly(|| json!({"type": "boolean"})), |group, view| {
+            json!(is_shared(group, view))
+        }),
+        Attribute::new("security_group_rules", LIST, |group: &SecurityGroup, view| {
+            let rules = view.model.rules_of_group(group.meta.id);
+            rules.map(|rule| super::shown::<Rules>(rule, view, &[])).collect()
+        })
+        .no_query(),
+    ]);
+    attributes
+});
+
+fn is_shared(group: &SecurityGroup, view: &View<'_>) -> bool {
+    network::is_given(view.model, group.meta.id, "access_as_shared", &view.caller.project)
+}
+
+/// The name of the group that ports get which name none.
+pub(crate) const DEFAULT: &str = "default";
+
+impl Resource for SecurityGroups {
+    type Object = SecurityGroup;
+
+    const NAME: &'static str = "security_group";
+    const PLURAL: &'static str = "security_groups";
+    const COLLECTION: &'static str = "security-groups";
+
+    fn attributes() -> &'static [Attribute<SecurityGroup>] {
+        &ATTRIBUTES
+    }
+
+    fn not_found(id: &str) -> Error {
+        Error::not_found("SecurityGroupNotFound", format!("Security group {id} does not exist"))
+    }
+
+    fn is_visible(group: &SecurityGroup, view: &View<'_>) -> bool {
+        view.caller.owns(&group.meta.project) || is_shared(group, view)
+    }
+
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<SecurityGroup>>> {
+        super::by_id_or_name(query, model)
+    }
+
+    fn needs_before_list(model: &Model, context: &Context) -> bool {
+        let project = &context.caller.project;
+        !project.is_empty() && default_of(model, project).is_none()
+    }
+
+    fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
+        let meta = common::meta(context, input)?;
+        ensure_default(draft, context, &meta.project)?;
+        if meta.name.eq_ignore_ascii_case(DEFAULT) {
+            return Err(Error::conflict(
+                "SecurityGroupDefaultAlreadyExists",
+                "Default security group already exists.",
+            ));
+        }
+        quota::check::<SecurityGroup>(draft, context, &meta.project, 1)?;
+        let stateful = input.truth("stateful").unwrap_or(true);
+        add(draft, context, SecurityGroup { meta, stateful, is_default: false })
+    }
+
+    fn update(
+        draft: &mut Draft,
+        context: &Context,
+        old: &Arc<SecurityGroup>,
+        input: &Input,
+    ) -> Result<(), Error> {
+        let id = old.meta.id;
+        if old.is_default && input.text("name").is_some_and(|name| name != old.meta.name) {
+            return Err(Error::conflict(
+                "SecurityGroupCannotUpdateDefault",
+                "Updating default security group not allowed.",
+            ));
+        }
+        let mut group = SecurityGroup::clone(old);
+        common::edit(&mut group.meta, context, input);
+        if let Some(stateful) = input.truth("stateful") {
+            if stateful != old.stateful && draft.ports_of_group(id).next().is_some() {
+                return Err(in_use(id));
+            }
+            group.stateful = stateful;
+        }
+        draft.put(group);
+        Ok(())
+    }
+
+    fn delete(draft: &mut Draft, context: &Context, old: &Arc<SecurityGroup>) -> Result<(), Error> {
+        let id = old.meta.id;
+        if draft.ports_of_group(id).next().is_some() {
+            return Err(in_use(id));
+        }
+        if old.is_default && !context.caller.is_admin() {
+            return Err(Error::conflict(
+                "SecurityGroupCannotRemoveDefault",
+                "Insufficient rights for removing default security group.",
+            ));
+        }
+        let own: Vec<Uuid> = draft.rules_of_group(id).map(|rule| rule.meta.id).collect();
+        // Without the group, a rule about it would allow nothing.
+        let about: Vec<Arc<Rule>> = draft.rules_to(id).filter(|rule| rule.group != id).cloned().collect();
+        for rule in about {
+            draft.remove::<Rule>(rule.meta.id);
+            common::bump::<SecurityGroup>(draft, context, rule.group);
+        }
+        for rule in own {
+            draft.remove::<Rule>(rule);
+        }
+        super::remove_policies(draft, id);
+        draft.remove::<SecurityGroup>(id);
+        Ok(())
+    }
+}
+
+fn in_use(id: Uuid) -> Error {
+    Error::conflict("SecurityGroupInUse", format!("Security Group {id} in use."))
+}
+
+/// The group that ports of a project get which name none.
+pub(crate) fn default_of<'a>(model: &'a Model, project: &str) -> Option<&'a Arc<SecurityGroup>> {
+    let own = model.named::<SecurityGroup>(DEFAULT).filter(|group| group.is_default);
+    own.into_iter().find(|group| group.meta.project == project)
+}
+
+/// Makes a project's default group, if it has none yet.
+pub(crate) fn ensure_default(
+    draft: &mut Draft,
+    context: &Context,
+    project: &str,
+) -> Result<Option<Uuid>, Error> {
+    if project.is_empty() {
+        return Ok(None);
+    }
+    if let Some(group) = default_of(draft, project) {
+        return Ok(Some(group.meta.id));
+    }
+    let meta = Meta {
+        id: Uuid::new_v4(),
+        project: project.to_owned(),
+        name: DEFAULT.to_owned(),
+        description: "Default security group".to_owned(),
+        created: context.now,
+        updated: context.now,
+        ..Meta::default()
+    };
+    add(draft, context, SecurityGroup { meta, stateful: true, is_default: true }).map(Some)
+}
+
+/// Adds a group with the rules that the templates say.
+fn add(draft: &mut Draft, context: &Context, group: SecurityGroup) -> Result<Uuid, Error> {
+    let id = group.meta.id;
+    let templates: Vec<RuleTemplate> = super::default_rule::in_force(draft)
+        .into_iter()
+        .filter(|template| if group.is_default { template.in_default } else { template.in_others })
+        .collect();
+    let project = group.meta.project.clone();
+    // The rules belong to the group, but a project that may have none gets no group either.
+    if !group.is_default {
+        quota::check::<Rule>(draft, context, &project, templates.len() as u64)?;
+    }
+    let mut group = group;
+    group.meta.revision = templates.len() as u64 + 1;
+    draft.put(group);
+    for template in templates {
+        let meta = Meta {
+            id: Uuid::new_v4(),
+            project: project.clone(),
+            description: template.meta.description,
+            created: context.now,
+            updated: context.now,
+            ..Meta::default()
+        };
+        let remote_group = if template.remote_is_parent { Some(id) } else { template.rule.remote_group };
+        draft.put(Rule { meta, group: id, remote_group, ..template.rule });
+    }
+    Ok(id)
+}

@@ -1,0 +1,315 @@
+//! The server: which request goes where.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request as HttpRequest, State};
+use axum::http::{HeaderValue, Method, Response, StatusCode, header};
+use portcullis_ovn::{Draft, Store, Stored};
+use serde_json::{Map, Value, json};
+use uuid::Uuid;
+
+use crate::attributes::{Action, Input, check};
+use crate::caller::Caller;
+use crate::error::Error;
+use crate::query::Query;
+use crate::request::Request;
+use crate::resources::address_group::{self, AddressGroups};
+use crate::resources::network::Networks;
+use crate::resources::rule::Rules;
+use crate::resources::security_group::{self, SecurityGroups};
+use crate::resources::{Context, Resource, find, list, shown};
+use crate::{Settings, tags, time, versions};
+
+/// Knows who has a token.
+pub trait Authenticate: Send + Sync + 'static {
+    /// Who has it, if it is valid now.
+    fn caller<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<Arc<Caller>, Error>> + Send + 'a>>;
+}
+
+/// The Networking API. Cloned, it is the same.
+#[derive(Clone)]
+pub struct Networking {
+    store: Store,
+    settings: Arc<Settings>,
+    identity: Arc<dyn Authenticate>,
+    secure: bool,
+}
+
+impl std::fmt::Debug for Networking {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Networking").field("store", &self.store).finish_non_exhaustive()
+    }
+}
+
+/// What a request is answered with.
+pub(crate) struct Answer {
+    pub status: StatusCode,
+    pub body: Option<Value>,
+}
+
+impl Answer {
+    pub fn ok(body: Value) -> Self {
+        Answer { status: StatusCode::OK, body: Some(body) }
+    }
+
+    pub fn created(body: Value) -> Self {
+        Answer { status: StatusCode::CREATED, body: Some(body) }
+    }
+
+    pub fn nothing() -> Self {
+        Answer { status: StatusCode::NO_CONTENT, body: None }
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let body = self.body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let mut response = Response::new(body);
+        *response.status_mut() = self.status;
+        if self.status != StatusCode::NO_CONTENT {
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        }
+        response
+    }
+}
+
+/// Does something with the resource that a collection is about.
+macro_rules! for_resource {
+    ($collection:expr, $resource:ident => $then:expr) => {
+        match $collection {
+            "networks" => for_resource!(@ Networks, $resource, $then),
+            "security-groups" => for_resource!(@ SecurityGroups, $resource, $then),
+            "security-group-rules" => for_resource!(@ Rules, $resource, $then),
+            "address-groups" => for_resource!(@ AddressGroups, $resource, $then),
+            _ => Err(Error::no_such_resource()),
+        }
+    };
+    (@ $type:ident, $resource:ident, $then:expr) => {{
+        type $resource = $type;
+        $then
+    }};
+}
+
+impl Networking {
+    /// The API on a store, for who has a token. `secure` is whether clients come by HTTPS.
+    pub fn new(store: Store, settings: Settings, identity: Arc<dyn Authenticate>, secure: bool) -> Self {
+        Networking { store, settings: Arc::new(settings), identity, secure }
+    }
+
+    /// Its routes.
+    pub fn router(self) -> Router {
+        Router::new().fallback(serve).with_state(self)
+    }
+
+    async fn answer(&self, request: &Request) -> Result<Answer, Error> {
+        let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
+        if let Some(answer) = versions::answer(request, &path) {
+            return answer;
+        }
+        let token = request.token.as_deref().ok_or_else(Error::unauthorized)?;
+        let caller = self.identity.caller(token).await?;
+        if !self.store.is_open() {
+            let why = self.store.state().err().unwrap_or_else(|| "it is being looked at".into());
+            return Err(portcullis_ovn::StoreError::Unavailable(why.to_string()).into());
+        }
+        if !caller.is_reader() {
+            return Err(Error::forbidden("project_reader"));
+        }
+        let context = Context { caller, now: time::now(), settings: Arc::clone(&self.settings) };
+        let collection = path.get(1).copied().unwrap_or_default();
+        match (&request.method, &path[1..]) {
+            (&Method::GET, [_]) => for_resource!(collection, R => self.list::<R>(request, &context).await),
+            (&Method::POST, [_]) => for_resource!(collection, R => self.create::<R>(request, context).await),
+            (&Method::GET, [_, id]) => for_resource!(collection, R => self.show::<R>(request, &context, id)),
+            (&Method::PUT, [_, id]) => {
+                for_resource!(collection, R => self.update::<R>(request, context, id).await)
+            }
+            (&Method::DELETE, [_, id]) => {
+                for_resource!(collection, R => self.delete::<R>(request, context, id).await)
+            }
+            (method, ["address-groups", id, action @ ("add_addresses" | "remove_addresses")])
+                if method == Method::PUT =>
+            {
+                let (body, add) = (request.json()?, *action == "add_addresses");
+                self.act::<AddressGroups>(context, id, move |draft, context, id| {
+                    address_group::change_addresses(draft, context, id, &body, add)
+                })
+                .await
+            }
+            (_, [_, id, "tags", rest @ ..]) => {
+                for_resource!(collection, R => tags::answer::<R>(self, request, context, id, rest).await)
+            }
+            _ => Err(Error::no_such_resource()),
+        }
+    }
+
+    async fn list<R: Resource>(&self, request: &Request, context: &Context) -> Result<Answer, Error> {
+        let query = Query::read(&request.query, R::attributes(), R::FILTERS)?;
+        let mut model = self.store.model();
+        if R::needs_before_list(&model, context) {
+            let context = context.clone();
+            let ensure = move |draft: &mut Draft| {
+                security_group::ensure_default(draft, &context, &context.caller.project).map(drop)
+            };
+            self.store.change(ensure).await?;
+            model = self.store.model();
+        }
+        let address = format!("{}/v2.0/{}", request.origin, R::COLLECTION);
+        list::<R>(&context.view(&model), &query, &address).map(Answer::ok)
+    }
+
+    fn show<R: Resource>(&self, request: &Request, context: &Context, id: &str) -> Result<Answer, Error> {
+        let query = Query::read(&request.query, R::attributes(), R::FILTERS)?;
+        let model = self.store.model();
+        let view = context.view(&model);
+        let object = find::<R>(&view, id)?;
+        Ok(Answer::ok(json!({ R::NAME: shown::<R>(object, &view, &query.fields) })))
+    }
+
+    async fn create<R: Resource>(&self, request: &Request, context: Context) -> Result<Answer, Error> {
+        let (given, bulk) = request.several(R::NAME, R::PLURAL)?;
+        if !context.caller.is_member() {
+            return Err(Error::forbidden(&format!("create_{}", R::NAME)));
+        }
+        let inputs: Vec<Input> = given
+            .iter()
+            .map(|given| check(R::attributes(), Action::Create, R::NAME, &context.caller, given))
+            .collect::<Result<_, _>>()?;
+        let objects = self
+            .store
+            .change(move |draft| {
+                let ids = R::create_all(draft, &context, &inputs)?;
+                let view = context.view(draft.model());
+                Ok(ids
+                    .into_iter()
+                    .filter_map(|id| Some(shown::<R>(draft.get::<R::Object>(id)?, &view, &[])))
+                    .collect::<Vec<Value>>())
+            })
+            .await
+            .map_err(Error::from)?;
+        Ok(Answer::created(match (bulk, objects.into_iter()) {
+            (true, objects) => json!({ R::PLURAL: objects.collect::<Vec<_>>() }),
+            (false, mut objects) => json!({ R::NAME: objects.next() }),
+        }))
+    }
+
+    async fn update<R: Resource>(
+        &self,
+        request: &Request,
+        context: Context,
+        id: &str,
+    ) -> Result<Answer, Error> {
+        let given: Map<String, Value> = request.one(R::NAME)?;
+        let revision = request.revision.clone();
+        // Whether it is there comes before whether it can be changed so.
+        let model = self.store.model();
+        let known = find::<R>(&context.view(&model), id)?.id();
+        let input = check(R::attributes(), Action::Update, R::NAME, &context.caller, &given)?;
+        let object = self
+            .store
+            .change(move |draft| {
+                let old = changeable::<R>(draft, &context, known, "update", revision.as_ref())?;
+                R::update(draft, &context, &old, &input)?;
+                let view = context.view(draft.model());
+                Ok(draft.get::<R::Object>(known).map(|object| shown::<R>(object, &view, &[])))
+            })
+            .await
+            .map_err(Error::from)?;
+        Ok(Answer::ok(json!({ R::NAME: object })))
+    }
+
+    async fn delete<R: Resource>(
+        &self,
+        request: &Request,
+        context: Context,
+        id: &str,
+    ) -> Result<Answer, Error> {
+        let revision = request.revision.clone();
+        let known = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
+        self.store
+            .change(move |draft| {
+                let old = changeable::<R>(draft, &context, known, "delete", revision.as_ref())?;
+                R::delete(draft, &context, &old)
+            })
+            .await
+            .map_err(Error::from)?;
+        Ok(Answer::nothing())
+    }
+
+    /// Does something else to an object, and answers with it.
+    pub(crate) async fn act<R: Resource>(
+        &self,
+        context: Context,
+        id: &str,
+        act: impl Fn(&mut Draft, &Context, Uuid) -> Result<(), Error> + Send + 'static,
+    ) -> Result<Answer, Error> {
+        let id = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
+        let object = self
+            .store
+            .change(move |draft| {
+                changeable::<R>(draft, &context, id, "update", None)?;
+                act(draft, &context, id)?;
+                let view = context.view(draft.model());
+                Ok(draft.get::<R::Object>(id).map(|object| shown::<R>(object, &view, &[])))
+            })
+            .await
+            .map_err(Error::from)?;
+        Ok(Answer::ok(json!({ R::NAME: object })))
+    }
+
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
+    }
+}
+
+/// The object of an id, if who asks may change it and it is as it should be.
+pub(crate) fn changeable<R: Resource>(
+    draft: &Draft,
+    context: &Context,
+    id: Uuid,
+    verb: &str,
+    revision: Option<&Result<u64, String>>,
+) -> Result<Arc<R::Object>, Error> {
+    let view = context.view(draft.model());
+    let object = Arc::clone(find::<R>(&view, &id.to_string())?);
+    if !context.caller.is_member() || !R::may_change(&object, &view) {
+        return Err(Error::forbidden(&format!("{verb}_{}", R::NAME)));
+    }
+    match revision {
+        Some(Err(text)) => Err(Error::bad_request(format!("Invalid revision number in If-Match: {text}"))),
+        Some(Ok(number)) if *number != object.meta().revision => Err(Error::new(
+            StatusCode::PRECONDITION_FAILED,
+            "RevisionNumberConstraintFailed",
+            format!("Constrained to {number}, but current revision is {}", object.meta().revision),
+        )),
+        _ => Ok(object),
+    }
+}
+
+async fn serve(State(networking): State<Networking>, request: HttpRequest) -> Response<Body> {
+    let (parts, body) = request.into_parts();
+    let query = parts.uri.query().unwrap_or_default();
+    let mut request = Request::new(parts.method, parts.uri.path(), query, &parts.headers, networking.secure);
+    let answer = match to_bytes(body, networking.settings.max_body).await {
+        Ok(bytes) => {
+            request.body = bytes.into();
+            networking.answer(&request).await
+        }
+        Err(_) => Err(Error::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            "HTTPRequestEntityTooLarge",
+            "The body of the request is too large.",
+        )),
+    };
+    let mut response = answer.map_or_else(Error::into_response, Answer::into_response);
+    let id = format!("req-{}", Uuid::new_v4());
+    if let Ok(id) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert("x-openstack-request-id", id);
+    }
+    response
+}

@@ -1,0 +1,122 @@
+//! Tags of objects.
+
+use std::collections::BTreeSet;
+
+use axum::http::Method;
+use portcullis_ovn::{Draft, Stored};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::error::Error;
+use crate::request::Request;
+use crate::resources::{Context, Resource, find};
+use crate::server::{Answer, Networking, changeable};
+
+/// The longest tag, and the most an object has.
+const LONGEST: usize = 255;
+
+/// Answers a request about the tags of an object.
+pub(crate) async fn answer<R: Resource>(
+    networking: &Networking,
+    request: &Request,
+    context: Context,
+    id: &str,
+    rest: &[&str],
+) -> Result<Answer, Error> {
+    let id = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
+    match (&request.method, rest) {
+        (&Method::GET, []) => {
+            let model = networking.store().model();
+            let object = find::<R>(&context.view(&model), &id.to_string())?;
+            Ok(Answer::ok(json!({"tags": object.meta().tags})))
+        }
+        (&Method::GET, [tag]) => {
+            let model = networking.store().model();
+            let object = find::<R>(&context.view(&model), &id.to_string())?;
+            if object.meta().tags.contains(*tag) { Ok(Answer::nothing()) } else { Err(not_found(tag)) }
+        }
+        (&Method::PUT, []) => {
+            let tags = given(&request.json()?)?;
+            let shown = tags.clone();
+            edit::<R>(networking, context, id, move |known| {
+                known.clone_from(&tags);
+                Ok(())
+            })
+            .await?;
+            Ok(Answer::ok(json!({"tags": shown})))
+        }
+        (&Method::POST, []) => {
+            let tags = given(&request.json()?)?;
+            edit::<R>(networking, context, id, move |known| {
+                known.extend(tags.iter().cloned());
+                Ok(())
+            })
+            .await?;
+            Ok(Answer::created(Value::Null))
+        }
+        (&Method::PUT, [tag]) => {
+            let tag = checked(tag)?;
+            edit::<R>(networking, context, id, move |known| {
+                known.insert(tag.clone());
+                Ok(())
+            })
+            .await?;
+            Ok(Answer::created(Value::Null))
+        }
+        (&Method::DELETE, []) => {
+            edit::<R>(networking, context, id, |known| {
+                known.clear();
+                Ok(())
+            })
+            .await?;
+            Ok(Answer::nothing())
+        }
+        (&Method::DELETE, [tag]) => {
+            let tag = (*tag).to_owned();
+            edit::<R>(networking, context, id, move |known| {
+                if known.remove(&tag) { Ok(()) } else { Err(not_found(&tag)) }
+            })
+            .await?;
+            Ok(Answer::nothing())
+        }
+        _ => Err(Error::no_such_resource()),
+    }
+}
+
+fn not_found(tag: &str) -> Error {
+    Error::not_found("TagNotFound", format!("Tag {tag} could not be found."))
+}
+
+async fn edit<R: Resource>(
+    networking: &Networking,
+    context: Context,
+    id: Uuid,
+    edit: impl Fn(&mut BTreeSet<String>) -> Result<(), Error> + Send + 'static,
+) -> Result<(), Error> {
+    let decide = move |draft: &mut Draft| {
+        let old = changeable::<R>(draft, &context, id, "update", None)?;
+        let mut object = R::Object::clone(&old);
+        edit(&mut object.meta_mut().tags)?;
+        if object.meta().tags != old.meta().tags {
+            object.meta_mut().updated = context.now;
+            object.meta_mut().revision += 1;
+            draft.put(object);
+        }
+        Ok(())
+    };
+    networking.store().change(decide).await.map_err(Error::from)
+}
+
+fn given(body: &Value) -> Result<BTreeSet<String>, Error> {
+    let wrong = || Error::invalid("InvalidInput", "Invalid input for operation: invalid tags body.");
+    let tags = body.get("tags").and_then(Value::as_array).ok_or_else(wrong)?;
+    tags.iter().map(|tag| checked(tag.as_str().ok_or_else(wrong)?)).collect()
+}
+
+fn checked(tag: &str) -> Result<String, Error> {
+    if tag.chars().count() <= LONGEST && !tag.contains('\0') {
+        Ok(tag.to_owned())
+    } else {
+        Err(Error::invalid_input(format!("'{tag}' exceeds maximum length of {LONGEST}")))
+    }
+}

@@ -19,8 +19,10 @@ use crate::query::Query;
 use crate::request::Request;
 use crate::resources::address_group::{self, AddressGroups};
 use crate::resources::network::Networks;
+use crate::resources::port::Ports;
 use crate::resources::rule::Rules;
 use crate::resources::security_group::{self, SecurityGroups};
+use crate::resources::subnet::Subnets;
 use crate::resources::{Context, Resource, find, list, shown};
 use crate::{Settings, tags, time, versions};
 
@@ -83,6 +85,8 @@ macro_rules! for_resource {
     ($collection:expr, $resource:ident => $then:expr) => {
         match $collection {
             "networks" => for_resource!(@ Networks, $resource, $then),
+            "subnets" => for_resource!(@ Subnets, $resource, $then),
+            "ports" => for_resource!(@ Ports, $resource, $then),
             "security-groups" => for_resource!(@ SecurityGroups, $resource, $then),
             "security-group-rules" => for_resource!(@ Rules, $resource, $then),
             "address-groups" => for_resource!(@ AddressGroups, $resource, $then),

@@ -4,9 +4,11 @@ pub(crate) mod address_group;
 mod common;
 pub(crate) mod default_rule;
 pub(crate) mod network;
+pub(crate) mod port;
 pub(crate) mod rbac_policy;
 pub(crate) mod rule;
 pub(crate) mod security_group;
+pub(crate) mod subnet;
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -94,10 +94,10 @@ impl Column {
     /// What a row holds that does not mention the column.
     pub fn default_value(&self) -> Datum {
         match &self.kind {
-            Kind::Full { value: Some(_), .. } => Datum::Map(Vec::new()),
+            Kind::Full { value: Some(_), .. } => Datum::map(Vec::new()),
             Kind::Full { min: 0, .. } => Datum::EMPTY,
-            Kind::Plain(base) => Datum::Set(vec![base.default_value()]),
-            Kind::Full { key, .. } => Datum::Set(vec![key.base().default_value()]),
+            Kind::Plain(base) => base.default_value().into(),
+            Kind::Full { key, .. } => key.base().default_value().into(),
         }
     }
 
@@ -154,10 +154,10 @@ mod tests {
             ),
             (
                 json!({"key": "string", "value": "string", "min": 0, "max": "unlimited"}),
-                Datum::Map(vec![]),
+                Datum::map(vec![]),
                 true,
             ),
-            (json!({"key": "string", "value": "string", "min": 0, "max": 1}), Datum::Map(vec![]), true),
+            (json!({"key": "string", "value": "string", "min": 0, "max": 1}), Datum::map(vec![]), true),
         ];
         for (kind, default, composite) in table {
             let column = column(&kind);

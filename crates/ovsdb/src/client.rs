@@ -7,7 +7,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
@@ -173,7 +173,8 @@ impl Client {
 
     /// Makes the changes of a transaction, together or not at all, once.
     ///
-    /// It waits a while for a connection, and is sent once: what was lost on the way is [`Error::InDoubt`].
+    /// It waits a while for a connection, and is sent once: what was lost on the way is [`Error::InDoubt`]. What only
+    /// reads is sent again.
     pub async fn transact(&self, transaction: &Transaction) -> Result<Vec<OperationResult>, Error> {
         self.transact_within(transaction, PATIENCE).await
     }
@@ -185,12 +186,16 @@ impl Client {
         patience: Duration,
     ) -> Result<Vec<OperationResult>, Error> {
         let database = &self.shared.settings.database;
+        let deadline = Instant::now() + patience;
         loop {
             let connection = self.connection(patience).await?;
             match connection.request("transact", transaction.for_database(database)).await {
                 Ok(answer) => return self.outcome(answer),
                 // The connection was lost before: another one may be up.
                 Err(Lost::Unsent) => sleep(PAUSE.0).await,
+                Err(Lost::InDoubt) if transaction.only_reads() && Instant::now() < deadline => {
+                    sleep(PAUSE.0).await;
+                }
                 Err(Lost::InDoubt) => return Err(self.in_doubt()),
             }
         }

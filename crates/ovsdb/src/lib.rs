@@ -11,6 +11,8 @@ mod client;
 mod connection;
 mod datum;
 mod frames;
+#[cfg(test)]
+mod hostile;
 mod interner;
 mod journal;
 mod observer;

@@ -7,7 +7,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{debug, info, warn};
 use uuid::Uuid;
 
@@ -68,9 +68,18 @@ struct Shared {
     schema: RwLock<Option<Arc<Schema>>>,
     /// The last transaction that the replica has, for the server to go on from.
     last: Mutex<Option<Uuid>>,
+    newest: Mutex<Newest>,
     link: watch::Sender<Link>,
     changes: broadcast::Sender<Arc<[Change]>>,
     copies: AtomicU64,
+}
+
+/// How far into the log of which cluster the replica is. A server that is not as far would lead it back: also a
+/// leader, which first has to find out how much of its log is agreed upon.
+#[derive(Debug, Default, Clone, Copy)]
+struct Newest {
+    cluster: Option<Uuid>,
+    index: i64,
 }
 
 /// Whether there is a server to talk to.
@@ -128,6 +137,7 @@ impl Client {
             replica: RwLock::default(),
             schema: RwLock::default(),
             last: Mutex::default(),
+            newest: Mutex::default(),
             link,
             changes,
             copies: AtomicU64::new(0),
@@ -173,7 +183,8 @@ impl Client {
 
     /// Makes the changes of a transaction, together or not at all, once.
     ///
-    /// It waits a while for a connection, and is sent once: what was lost on the way is [`Error::InDoubt`].
+    /// It waits a while for a connection, and is sent once: what was lost on the way is [`Error::InDoubt`]. What only
+    /// reads is sent again.
     pub async fn transact(&self, transaction: &Transaction) -> Result<Vec<OperationResult>, Error> {
         self.transact_within(transaction, PATIENCE).await
     }
@@ -185,12 +196,16 @@ impl Client {
         patience: Duration,
     ) -> Result<Vec<OperationResult>, Error> {
         let database = &self.shared.settings.database;
+        let deadline = Instant::now() + patience;
         loop {
             let connection = self.connection(patience).await?;
             match connection.request("transact", transaction.for_database(database)).await {
                 Ok(answer) => return self.outcome(answer),
                 // The connection was lost before: another one may be up.
                 Err(Lost::Unsent) => sleep(PAUSE.0).await,
+                Err(Lost::InDoubt) if transaction.only_reads() && Instant::now() < deadline => {
+                    sleep(PAUSE.0).await;
+                }
                 Err(Lost::InDoubt) => return Err(self.in_doubt()),
             }
         }
@@ -315,7 +330,7 @@ const SERVER: &str = "server";
 /// What of the server's own database tells whether this server is the one to talk to.
 const SERVER_TABLE: TableSpec = TableSpec {
     name: "Database",
-    columns: &["name", "model", "connected", "leader"],
+    columns: &["name", "model", "connected", "leader", "cid", "index"],
     indexes: &[Index { name: "name", keys: |row| row.get("name").texts().map(str::to_owned).collect() }],
 };
 
@@ -353,6 +368,15 @@ fn suitable(shared: &Shared, server: &Replica) -> Result<(), Ended> {
     if shared.settings.leader_only && !yes("leader") {
         return Err(Ended::Unwanted("it does not lead its cluster".into()));
     }
+    let now = Newest {
+        cluster: row.get("cid").uuids().next(),
+        index: row.get("index").integer().unwrap_or_default(),
+    };
+    let mut newest = lock(&shared.newest);
+    if newest.cluster == now.cluster && newest.index > now.index {
+        return Err(Ended::Unwanted("it does not have yet what others of its cluster already told".into()));
+    }
+    *newest = now;
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use crate::frames::{Broken, Frames};
+use crate::frames::{Broken, Frames, LONGEST};
 use crate::remote::Stream;
 use crate::replica::Inconsistent;
 
@@ -179,7 +179,7 @@ impl Connection {
 }
 
 async fn read(mut reader: ReadHalf<Stream>, connection: &Connection, mut listener: impl Listener) -> Ended {
-    let mut frames = Frames::default();
+    let mut frames = Frames::new(LONGEST);
     let mut asked = false;
     loop {
         let buffer = frames.buffer();

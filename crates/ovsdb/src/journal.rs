@@ -211,7 +211,6 @@ impl Journal {
         } else {
             sending.insert(table, row, columns.clone().and(new));
         }
-        debug_assert_eq!(sending.len(), OWN_OPERATIONS);
         sending.append(transaction.clone());
         if self.durable {
             sending.durable();

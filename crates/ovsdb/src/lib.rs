@@ -6,9 +6,14 @@
 //! where it stopped, and follows the leader of a cluster. A [`Journal`] makes changes exactly once, also when an answer
 //! is lost, and only on what the decision was made on.
 
+mod atom;
 mod client;
 mod connection;
+mod datum;
 mod frames;
+#[cfg(test)]
+mod hostile;
+mod interner;
 mod journal;
 mod observer;
 mod remote;
@@ -16,9 +21,10 @@ mod replica;
 mod schema;
 mod tls;
 mod transaction;
-mod value;
 
+pub use atom::Atom;
 pub use client::{Client, Error, Settings};
+pub use datum::Datum;
 pub use journal::{CommitError, Journal, NotReplicated, Place};
 pub use observer::Observer;
 pub use remote::{Remote, UnknownRemote};
@@ -26,4 +32,3 @@ pub use replica::{Change, Inconsistent, Index, Replica, Row, TableSpec};
 pub use schema::{Column, Schema, Table};
 pub use tls::Tls;
 pub use transaction::{Columns, Mutator, OperationResult, Refused, Rows, Transaction, Until};
-pub use value::{Atom, Datum};

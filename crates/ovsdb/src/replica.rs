@@ -2,10 +2,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
+use serde::de::DeserializeSeed;
+use serde_json::value::RawValue;
 use uuid::Uuid;
 
+use crate::Datum;
+use crate::datum::Reading;
+use crate::interner::Interner;
 use crate::schema::Schema;
-use crate::{Atom, Datum};
 
 /// Which part of a database is replicated: a table, its columns, and by what its rows are looked up.
 #[derive(Debug, Clone)]
@@ -24,7 +28,7 @@ pub struct Index {
 }
 
 /// A row of the replica.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     uuid: Uuid,
     columns: &'static [&'static str],
@@ -67,6 +71,7 @@ struct Table {
 #[derive(Debug, Default)]
 pub struct Replica {
     tables: HashMap<&'static str, Table>,
+    texts: Interner,
 }
 
 /// The server told something that does not fit what it told before, or its schema.
@@ -82,17 +87,35 @@ pub enum Inconsistent {
     Unreadable(String),
 }
 
-type Updates = HashMap<String, HashMap<Uuid, RowUpdate>>;
-type Columns = HashMap<String, Datum>;
+/// Values are read row by row, so that what they have in common is held once from the start. Names need no escapes.
+#[derive(Debug, Deserialize)]
+struct Updates<'a>(#[serde(borrow)] HashMap<&'a str, HashMap<Uuid, RowUpdate<'a>>>);
 
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum RowUpdate {
-    Initial(Columns),
-    Insert(Columns),
-    Modify(Columns),
+enum RowUpdate<'a> {
+    #[serde(borrow)]
+    Initial(Unread<'a>),
+    Insert(Unread<'a>),
+    Modify(Unread<'a>),
     /// Told with a null.
     Delete(()),
+}
+
+#[derive(Debug, Deserialize)]
+struct Unread<'a>(#[serde(borrow)] HashMap<&'a str, &'a RawValue>);
+
+impl Unread<'_> {
+    fn take(&mut self, column: &str, texts: &mut Interner) -> Result<Option<Datum>, Inconsistent> {
+        let Some(value) = self.0.remove(column) else { return Ok(None) };
+        let mut reader = serde_json::Deserializer::from_str(value.get());
+        let datum = Reading::new(&mut |text: &str| texts.share(text)).deserialize(&mut reader);
+        datum.map(Some).map_err(|error| unreadable(&error))
+    }
+}
+
+fn unreadable(error: &serde_json::Error) -> Inconsistent {
+    Inconsistent::Unreadable(error.to_string())
 }
 
 impl Replica {
@@ -111,7 +134,7 @@ impl Replica {
             let indexes = spec.indexes.iter().map(|_| HashMap::new()).collect();
             tables.insert(spec.name, Table { spec: spec.clone(), columns, rows: HashMap::new(), indexes });
         }
-        Ok(Replica { tables })
+        Ok(Replica { tables, texts: Interner::default() })
     }
 
     /// The row of that number.
@@ -146,12 +169,12 @@ impl Replica {
     /// Takes in what the server told, and says what is different now. Where `whole`, everything it did not mention
     /// is gone. What does not fit changes nothing, so that whoever follows the changes has the same rows as this.
     pub(crate) fn apply(&mut self, updates: &str, whole: bool) -> Result<Vec<Change>, Inconsistent> {
-        let updates: Updates =
-            serde_json::from_str(updates).map_err(|error| Inconsistent::Unreadable(error.to_string()))?;
+        let Updates(updates) = serde_json::from_str(updates).map_err(|error| unreadable(&error))?;
         let mut told = HashMap::new();
         for (name, rows) in updates {
-            let table = self.tables.get(&*name).ok_or(Inconsistent::NoTable(name))?;
-            let rows = rows.into_iter().map(|(uuid, update)| Ok((uuid, table.after(uuid, update)?)));
+            let table = self.tables.get(name).ok_or_else(|| Inconsistent::NoTable(name.into()))?;
+            let texts = &mut self.texts;
+            let rows = rows.into_iter().map(|(uuid, update)| Ok((uuid, table.after(uuid, update, texts)?)));
             told.insert(table.spec.name, rows.collect::<Result<HashMap<_, _>, _>>()?);
         }
         let mut changes = Vec::new();
@@ -170,27 +193,31 @@ impl Replica {
 
 impl Table {
     /// A row after an update of it.
-    fn after(&self, uuid: Uuid, update: RowUpdate) -> Result<Option<Row>, Inconsistent> {
-        let values = match update {
+    fn after(
+        &self,
+        uuid: Uuid,
+        update: RowUpdate<'_>,
+        texts: &mut Interner,
+    ) -> Result<Option<Row>, Inconsistent> {
+        let (mut unread, old) = match update {
             RowUpdate::Delete(()) => return Ok(None),
-            RowUpdate::Initial(mut columns) | RowUpdate::Insert(mut columns) => {
-                let values = self.spec.columns.iter().zip(&self.columns);
-                let values = values
-                    .map(|(name, (default, _))| columns.remove(*name).unwrap_or_else(|| default.clone()));
-                values.collect()
-            }
-            RowUpdate::Modify(mut columns) => {
+            RowUpdate::Initial(columns) | RowUpdate::Insert(columns) => (columns, None),
+            RowUpdate::Modify(columns) => {
                 let missing = || Inconsistent::NoRow(self.spec.name.into(), uuid);
-                let old = self.rows.get(&uuid).ok_or_else(missing)?;
-                let values = self.spec.columns.iter().zip(&self.columns).zip(&old.values);
-                let values = values.map(|((name, (_, composite)), old)| match columns.remove(*name) {
-                    None => old.clone(),
-                    Some(difference) if *composite => changed(old, difference),
-                    Some(new) => new,
-                });
-                values.collect()
+                (columns, Some(self.rows.get(&uuid).ok_or_else(missing)?))
             }
         };
+        let columns = self.spec.columns.iter().zip(&self.columns).enumerate();
+        let values = columns.map(|(place, (name, (default, composite)))| {
+            let told = unread.take(name, texts)?;
+            Ok(match (old.map(|old| &old.values[place]), told) {
+                (None, told) => told.unwrap_or_else(|| default.clone()),
+                (Some(old), None) => old.clone(),
+                (Some(old), Some(difference)) if *composite => old.changed(&difference),
+                (Some(_), Some(new)) => new,
+            })
+        });
+        let values = values.collect::<Result<_, _>>()?;
         Ok(Some(Row { uuid, columns: self.spec.columns, values }))
     }
 
@@ -216,34 +243,11 @@ impl Table {
                 }
             }
             for key in after.into_iter().filter(|key| !before.contains(key)) {
-                index.entry(key).or_default().push(uuid);
+                // Most keys are of one row.
+                index.entry(key).or_insert_with(|| Vec::with_capacity(1)).push(uuid);
             }
         }
         Some(Change { table: self.spec.name, uuid, old, new })
-    }
-}
-
-/// A set or map after a change that is told as what only one of old and new has, with new values of kept keys.
-fn changed(old: &Datum, difference: Datum) -> Datum {
-    match difference {
-        Datum::Set(difference) => {
-            let old = old.members();
-            let kept = old.iter().filter(|member| !difference.contains(member)).cloned();
-            let added = difference.iter().filter(|member| !old.contains(member)).cloned();
-            Datum::Set(kept.chain(added).collect())
-        }
-        Datum::Map(difference) => {
-            let mut entries: Vec<(Atom, Atom)> = old.entries().to_vec();
-            for (key, value) in difference {
-                match entries.iter().position(|(known, _)| *known == key) {
-                    // The same key and value again: it is gone. Another value: it is the new one.
-                    Some(place) if entries[place].1 == value => drop(entries.remove(place)),
-                    Some(place) => entries[place].1 = value,
-                    None => entries.push((key, value)),
-                }
-            }
-            Datum::Map(entries)
-        }
     }
 }
 

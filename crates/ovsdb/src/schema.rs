@@ -22,12 +22,6 @@ pub struct Schema {
 pub struct Table {
     /// Its columns.
     pub columns: BTreeMap<String, Column>,
-    /// Whether a row stays while no other row refers to it.
-    #[serde(default, rename = "isRoot")]
-    pub is_root: bool,
-    /// The sets of columns that no two rows have the same values in.
-    #[serde(default)]
-    pub indexes: Vec<Vec<String>>,
 }
 
 /// What a column can hold.
@@ -92,17 +86,17 @@ impl Bounded {
 
 impl Column {
     /// What a row holds that does not mention the column.
-    pub fn default_value(&self) -> Datum {
+    pub(crate) fn default_value(&self) -> Datum {
         match &self.kind {
-            Kind::Full { value: Some(_), .. } => Datum::Map(Vec::new()),
+            Kind::Full { value: Some(_), .. } => Datum::map(Vec::new()),
             Kind::Full { min: 0, .. } => Datum::EMPTY,
-            Kind::Plain(base) => Datum::Set(vec![base.default_value()]),
-            Kind::Full { key, .. } => Datum::Set(vec![key.base().default_value()]),
+            Kind::Plain(base) => base.default_value().into(),
+            Kind::Full { key, .. } => key.base().default_value().into(),
         }
     }
 
     /// Whether it holds several values: then a change of it is told as what is in one of old and new only.
-    pub fn is_composite(&self) -> bool {
+    pub(crate) fn is_composite(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) => false,
             Kind::Full { value, max, .. } => value.is_some() || max.as_u64() != Some(1),
@@ -154,10 +148,10 @@ mod tests {
             ),
             (
                 json!({"key": "string", "value": "string", "min": 0, "max": "unlimited"}),
-                Datum::Map(vec![]),
+                Datum::map(vec![]),
                 true,
             ),
-            (json!({"key": "string", "value": "string", "min": 0, "max": 1}), Datum::Map(vec![]), true),
+            (json!({"key": "string", "value": "string", "min": 0, "max": 1}), Datum::map(vec![]), true),
         ];
         for (kind, default, composite) in table {
             let column = column(&kind);

@@ -23,15 +23,6 @@ impl Columns {
         self
     }
 
-    /// With this column too, if there is a value for it.
-    #[must_use]
-    pub fn with_some(self, column: &'static str, value: Option<impl Into<Datum>>) -> Self {
-        match value {
-            Some(value) => self.with(column, value),
-            None => self,
-        }
-    }
-
     /// With all of these too.
     #[must_use]
     pub(crate) fn and(mut self, mut others: Columns) -> Self {
@@ -99,8 +90,6 @@ enum Operation {
     Select { table: Name, r#where: Rows, columns: Vec<Name> },
     Wait { table: Name, r#where: Rows, columns: Vec<Name>, until: Until, rows: Vec<Columns>, timeout: u32 },
     Commit { durable: bool },
-    Assert { lock: Name },
-    Comment { comment: String },
 }
 
 impl Transaction {
@@ -173,24 +162,20 @@ impl Transaction {
         self.operations.push(Operation::Commit { durable: true });
     }
 
-    /// Goes on only while this connection holds the lock.
-    pub fn assert_lock(&mut self, lock: impl Into<Name>) {
-        self.operations.push(Operation::Assert { lock: lock.into() });
-    }
-
-    /// A remark in the server's log of transactions.
-    pub fn comment(&mut self, comment: impl Into<String>) {
-        self.operations.push(Operation::Comment { comment: comment.into() });
+    /// Whether it only looks: then it makes no difference how often it is done.
+    pub(crate) fn only_reads(&self) -> bool {
+        self.operations.iter().all(|operation| match operation {
+            Operation::Select { .. } | Operation::Wait { .. } | Operation::Commit { .. } => true,
+            Operation::Insert { .. }
+            | Operation::Update { .. }
+            | Operation::Mutate { .. }
+            | Operation::Delete { .. } => false,
+        })
     }
 
     /// Adds all changes of another one.
-    pub fn append(&mut self, mut other: Transaction) {
+    pub(crate) fn append(&mut self, mut other: Transaction) {
         self.operations.append(&mut other.operations);
-    }
-
-    /// How many operations it has.
-    pub fn len(&self) -> usize {
-        self.operations.len()
     }
 
     /// The parameters of the request: the database, then the operations.
@@ -287,11 +272,7 @@ mod tests {
     fn operations_are_written_as_the_protocol_has_them() {
         let id: Uuid = "550e8400-e29b-41d4-a716-446655440000".parse().unwrap();
         let mut transaction = Transaction::new();
-        transaction.insert(
-            "Port_Group",
-            id,
-            Columns::new().with("name", "pg_1").with_some("tag", None::<i64>),
-        );
+        transaction.insert("Port_Group", id, Columns::new().with("name", "pg_1"));
         transaction.mutate("Port_Group", Rows::Row(id), "ports", Mutator::Insert, Datum::from(id));
         transaction.update(
             "ACL",
@@ -300,7 +281,6 @@ mod tests {
         );
         transaction.wait("ACL", Rows::All, &["name"], Until::Other, vec![Columns::new().with("name", "y")]);
         transaction.delete("ACL", Rows::All);
-        transaction.assert_lock("portcullis");
         transaction.durable();
         let written = serde_json::to_value(transaction.for_database("OVN_Northbound")).unwrap();
         let uuid = json!(["uuid", id]);
@@ -313,7 +293,6 @@ mod tests {
                 {"op": "update", "table": "ACL", "where": [["name", "==", "x"]], "row": {"priority": 1002}},
                 {"op": "wait", "table": "ACL", "where": [], "columns": ["name"], "until": "!=", "rows": [{"name": "y"}], "timeout": 0},
                 {"op": "delete", "table": "ACL", "where": []},
-                {"op": "assert", "lock": "portcullis"},
                 {"op": "commit", "durable": true},
             ])
         );

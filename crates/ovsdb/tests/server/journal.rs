@@ -201,7 +201,7 @@ async fn what_was_not_made_is_told_apart() {
     assert!(matches!(journal.commit(group("db").1, 7).await, Err(CommitError::Stale)), "never seen");
 
     let mut taken = Transaction::new();
-    taken.comment("first");
+    taken.delete("Port_Group", Rows::Where("name".into(), "none".into()));
     taken.wait("Port_Group", Rows::All, &["name"], Until::Equal, Vec::new());
     match journal.commit(taken, 1).await {
         Err(CommitError::Refused(refused)) => {

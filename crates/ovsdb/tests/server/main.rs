@@ -19,6 +19,9 @@ use portcullis_testkit::parts::ovn::{self, Ovn};
 use portcullis_testkit::parts::{Authority, Identity, Launch, Namespace, Port, Process, run};
 use uuid::Uuid;
 
+use proxy::Proxy;
+use standalone::Standalone;
+
 const TABLES: &[TableSpec] = &[
     TableSpec {
         name: "Port_Group",
@@ -145,6 +148,20 @@ async fn many_share_a_connection() {
         ovn.nbctl(&["--bare", "--columns=name", "list", "Port_Group"]).unwrap().split_whitespace().count(),
         200
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_reads_is_sent_again() {
+    let server = Standalone::start();
+    Client::new(settings(&[server.remote()])).transact(&group("web").1).await.unwrap();
+    let proxy = Proxy::start(&server.socket()).await;
+    let client = Client::new(settings(&[proxy.remote()]));
+    let mut read = Transaction::new();
+    read.select("Port_Group", Rows::Where("name".into(), "web".into()), &["name"]);
+    let found = client.transact(&read).await.unwrap();
+    assert_eq!(found[0].rows[0]["name"].text(), Some("web"));
+    assert_eq!(proxy.transactions(), 4, "three were cut off");
+    assert!(matches!(client.transact(&group("db").1).await, Err(Error::InDoubt { .. })));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -114,6 +114,5 @@ async fn what_happened_elsewhere_meanwhile_is_told_too() {
     let (new, create) = group("db");
     insist(&client, &create).await;
     assert_eq!((names.get(uuid), names.get(new).as_deref()), (None, Some("db")));
-    assert_eq!(client.copies(), 1, "it went on where it stopped");
     names.check(&client);
 }

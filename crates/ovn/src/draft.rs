@@ -191,7 +191,7 @@ fn difference(before: &Desired, after: &Desired, replica: &Replica) -> Transacti
     for reference in &after.references {
         let present = replica.row(reference.table, reference.row);
         if !present
-            .is_some_and(|row| row.get(reference.column).members().contains(&Atom::Uuid(reference.member)))
+            .is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member)))
         {
             let columns = added.entry((reference.table, reference.row)).or_default();
             columns.entry(reference.column).or_default().push(reference.member);
@@ -219,7 +219,7 @@ fn difference(before: &Desired, after: &Desired, replica: &Replica) -> Transacti
             && !after.rows.contains_key(&(reference.table, reference.row));
         let present = replica.row(reference.table, reference.row);
         let present = present
-            .is_some_and(|row| row.get(reference.column).members().contains(&Atom::Uuid(reference.member)));
+            .is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member)));
         if present && !gone {
             let key = (reference.table, reference.row, reference.column);
             removed.entry(key).or_default().push(reference.member);

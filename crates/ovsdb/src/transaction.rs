@@ -103,6 +103,11 @@ impl Transaction {
         self.operations.is_empty()
     }
 
+    /// How many operations it has.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
     /// Adds a row under a number chosen here, so that other operations and other systems can refer to it already.
     pub fn insert(&mut self, table: impl Into<Name>, uuid: Uuid, row: Columns) {
         self.operations.push(Operation::Insert { table: table.into(), uuid, row });
@@ -194,6 +199,13 @@ impl Transaction {
         }
 
         Parameters(database, &self.operations)
+    }
+}
+
+/// As the protocol writes the operations.
+impl Serialize for Transaction {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.operations.serialize(serializer)
     }
 }
 

@@ -52,12 +52,12 @@ pub(crate) const NAME: usize = 255;
 
 impl Kind {
     /// Whether it is one value, which can be compared.
-    pub fn is_plain(self) -> bool {
+    pub(crate) fn is_plain(self) -> bool {
         !matches!(self, Kind::Ids | Kind::Texts(_) | Kind::Object | Kind::List(_) | Kind::Custom(..))
     }
 
     /// The value in its canonical form, or why it cannot be.
-    pub fn check(self, value: &Value) -> Result<Value, String> {
+    pub(crate) fn check(self, value: &Value) -> Result<Value, String> {
         match self {
             Kind::TextOrNull(_)
             | Kind::IdOrNull
@@ -105,7 +105,7 @@ impl Kind {
     }
 
     /// The JSON schema of its values.
-    pub fn schema(self) -> Value {
+    pub(crate) fn schema(self) -> Value {
         let or_null = |mut schema: Value| {
             if let Some(kind) = schema.get("type").cloned() {
                 schema["type"] = json!([kind, "null"]);

@@ -71,7 +71,7 @@ const TAG_FILTERS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
 
 impl Query {
     /// Reads a query for objects with these attributes.
-    pub fn read<T>(text: &str, attributes: &[Attribute<T>], further: &[&str]) -> Result<Self, Error> {
+    pub(crate) fn read<T>(text: &str, attributes: &[Attribute<T>], further: &[&str]) -> Result<Self, Error> {
         let mut query = Query::default();
         let (mut keys, mut directions) = (Vec::new(), Vec::new());
         let mut unknown = Vec::new();
@@ -110,7 +110,7 @@ impl Query {
     }
 
     /// The only value of a filter that has one.
-    pub fn one(&self, name: &str) -> Option<&str> {
+    pub(crate) fn one(&self, name: &str) -> Option<&str> {
         match self.filters.iter().find(|(known, _)| known == name)?.1.as_slice() {
             [only] => Some(only),
             _ => None,
@@ -118,7 +118,7 @@ impl Query {
     }
 
     /// Whether an object is one of those asked for.
-    pub fn wants<T>(&self, attributes: &[Attribute<T>], object: &T, view: &View<'_>) -> bool {
+    pub(crate) fn wants<T>(&self, attributes: &[Attribute<T>], object: &T, view: &View<'_>) -> bool {
         self.filters.iter().all(|(name, values)| {
             let attribute = |name: &str| attributes.iter().find(|attribute| attribute.name == name);
             if TAG_FILTERS.contains(&name.as_str()) {
@@ -137,7 +137,13 @@ impl Query {
     }
 
     /// Which of two objects comes first.
-    pub fn order<T>(&self, attributes: &[Attribute<T>], one: &T, other: &T, view: &View<'_>) -> Ordering {
+    pub(crate) fn order<T>(
+        &self,
+        attributes: &[Attribute<T>],
+        one: &T,
+        other: &T,
+        view: &View<'_>,
+    ) -> Ordering {
         for (name, ascending) in &self.sort {
             let Some(attribute) = attributes.iter().find(|attribute| attribute.name == name) else {
                 continue;

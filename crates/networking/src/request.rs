@@ -23,7 +23,7 @@ pub(crate) struct Request {
 
 impl Request {
     /// Takes a request apart; the body comes later.
-    pub fn new(method: Method, path: &str, query: &str, headers: &HeaderMap, secure: bool) -> Self {
+    pub(crate) fn new(method: Method, path: &str, query: &str, headers: &HeaderMap, secure: bool) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let host = text(header::HOST.as_str()).unwrap_or("localhost");
         let scheme = text("x-forwarded-proto").unwrap_or(if secure { "https" } else { "http" });
@@ -40,7 +40,7 @@ impl Request {
     }
 
     /// The body as JSON.
-    pub fn json(&self) -> Result<Value, Error> {
+    pub(crate) fn json(&self) -> Result<Value, Error> {
         if self.body.is_empty() {
             return Err(Error::bad_request("Resource body required"));
         }
@@ -49,7 +49,7 @@ impl Request {
     }
 
     /// The attributes of one object: `{"network": {…}}`.
-    pub fn one(&self, name: &str) -> Result<Map<String, Value>, Error> {
+    pub(crate) fn one(&self, name: &str) -> Result<Map<String, Value>, Error> {
         let body = self.json()?;
         let Some(value) = body.get(name) else {
             return Err(Error::bad_request(format!("Unable to find '{name}' in request body")));
@@ -61,7 +61,7 @@ impl Request {
     }
 
     /// The attributes of one object, or of several: `{"networks": [{…}, …]}`.
-    pub fn several(&self, name: &str, plural: &str) -> Result<(Vec<Map<String, Value>>, bool), Error> {
+    pub(crate) fn several(&self, name: &str, plural: &str) -> Result<(Vec<Map<String, Value>>, bool), Error> {
         let body = self.json()?;
         if body.get(name).is_some() || body.get(plural).is_none() {
             return Ok((vec![self.one(name)?], false));

@@ -18,8 +18,10 @@ use crate::error::Error;
 use crate::query::Query;
 use crate::request::Request;
 use crate::resources::address_group::{self, AddressGroups};
+use crate::resources::floating_ip::FloatingIps;
 use crate::resources::network::Networks;
 use crate::resources::port::Ports;
+use crate::resources::router::{self, Routers};
 use crate::resources::rule::Rules;
 use crate::resources::security_group::{self, SecurityGroups};
 use crate::resources::subnet::Subnets;
@@ -57,15 +59,15 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub fn ok(body: Value) -> Self {
+    pub(crate) fn ok(body: Value) -> Self {
         Answer { status: StatusCode::OK, body: Some(body) }
     }
 
-    pub fn created(body: Value) -> Self {
+    pub(crate) fn created(body: Value) -> Self {
         Answer { status: StatusCode::CREATED, body: Some(body) }
     }
 
-    pub fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Answer { status: StatusCode::NO_CONTENT, body: None }
     }
 
@@ -87,6 +89,8 @@ macro_rules! for_resource {
             "networks" => for_resource!(@ Networks, $resource, $then),
             "subnets" => for_resource!(@ Subnets, $resource, $then),
             "ports" => for_resource!(@ Ports, $resource, $then),
+            "routers" => for_resource!(@ Routers, $resource, $then),
+            "floatingips" => for_resource!(@ FloatingIps, $resource, $then),
             "security-groups" => for_resource!(@ SecurityGroups, $resource, $then),
             "security-group-rules" => for_resource!(@ Rules, $resource, $then),
             "address-groups" => for_resource!(@ AddressGroups, $resource, $then),
@@ -142,6 +146,20 @@ impl Networking {
                 let (body, add) = (request.json()?, *action == "add_addresses");
                 self.act::<AddressGroups>(context, id, move |draft, context, id| {
                     address_group::change_addresses(draft, context, id, &body, add)
+                })
+                .await
+            }
+            (
+                &Method::PUT,
+                ["routers", id, action @ ("add_router_interface" | "remove_router_interface")],
+            ) => {
+                let (body, add) = (request.json()?, *action == "add_router_interface");
+                self.connect(context, id, body, add).await
+            }
+            (&Method::PUT, ["routers", id, action @ ("add_extraroutes" | "remove_extraroutes")]) => {
+                let (body, add) = (request.json()?, *action == "add_extraroutes");
+                self.act::<Routers>(context, id, move |draft, context, id| {
+                    router::change_routes(draft, context, id, &body, add)
                 })
                 .await
             }
@@ -264,6 +282,17 @@ impl Networking {
             .await
             .map_err(Error::from)?;
         Ok(Answer::ok(json!({ R::NAME: object })))
+    }
+
+    /// Connects a router, or disconnects it.
+    async fn connect(&self, context: Context, id: &str, body: Value, add: bool) -> Result<Answer, Error> {
+        let id = Uuid::try_parse(id).map_err(|_| Routers::not_found(id))?;
+        let decide = move |draft: &mut Draft| {
+            changeable::<Routers>(draft, &context, id, "update", None)?;
+            let act = if add { router::add_interface } else { router::remove_interface };
+            act(draft, &context, id, &body)
+        };
+        self.store.change(decide).await.map(Answer::ok).map_err(Error::from)
     }
 
     pub(crate) fn store(&self) -> &Store {

@@ -3,9 +3,11 @@
 pub(crate) mod address_group;
 mod common;
 pub(crate) mod default_rule;
+pub(crate) mod floating_ip;
 pub(crate) mod network;
 pub(crate) mod port;
 pub(crate) mod rbac_policy;
+pub(crate) mod router;
 pub(crate) mod rule;
 pub(crate) mod security_group;
 pub(crate) mod subnet;
@@ -33,7 +35,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub fn view<'a>(&'a self, model: &'a Model) -> View<'a> {
+    pub(crate) fn view<'a>(&'a self, model: &'a Model) -> View<'a> {
         View { model, caller: &self.caller, settings: &self.settings }
     }
 }

@@ -120,7 +120,8 @@ fn only<'a>(value: &'a Value, known: &[&str]) -> Result<&'a Map<String, Value>, 
     }
 }
 
-fn fixed_ip(value: &Value) -> Result<Value, String> {
+/// An address that is asked for.
+pub(crate) fn fixed_ip(value: &Value) -> Result<Value, String> {
     let entries = only(value, &["subnet_id", "ip_address", "dns_name"])?;
     let mut checked = Map::new();
     if let Some(address) = entries.get("ip_address").filter(|address| !address.is_null()) {
@@ -135,7 +136,10 @@ fn fixed_ip(value: &Value) -> Result<Value, String> {
 fn address_pair(value: &Value) -> Result<Value, String> {
     let entries = only(value, &["ip_address", "mac_address"])?;
     let mut checked = Map::new();
-    let address = entries.get("ip_address").and_then(Value::as_str).ok_or("AllowedAddressPair must contain ip_address")?;
+    let address = entries
+        .get("ip_address")
+        .and_then(Value::as_str)
+        .ok_or("AllowedAddressPair must contain ip_address")?;
     // An address stays one; a range stays as it was written.
     address
         .parse::<IpAddr>()
@@ -195,7 +199,8 @@ impl Resource for Ports {
         }
         // Values of one key are alternatives; all keys must be met, not always by the same address.
         ["ip_address", "subnet_id", "ip_address_substr"].into_iter().all(|key| {
-            let mut wanted = values.iter().filter_map(|value| value.split_once('=')).filter(|(k, _)| *k == key).peekable();
+            let mut wanted =
+                values.iter().filter_map(|value| value.split_once('=')).filter(|(k, _)| *k == key).peekable();
             wanted.peek().is_none()
                 || wanted.any(|(_, value)| {
                     port.fixed_ips.iter().any(|fixed| match key {
@@ -246,7 +251,8 @@ impl Resource for Ports {
             meta,
             ..Port::default()
         };
-        let wish = For { network: &network, port: port.meta.id, mac, device_owner: &port.device_owner, has: &[] };
+        let wish =
+            For { network: &network, port: port.meta.id, mac, device_owner: &port.device_owner, has: &[] };
         port.fixed_ips = match asked(input) {
             Some(asked) => addresses::asked(draft, wish, &asked)?,
             None => addresses::usual(draft, wish)?,
@@ -254,7 +260,9 @@ impl Resource for Ports {
         let default = ensure_default(draft, context, &port.meta.project.clone())?;
         port.security_groups = match groups(draft, context, input)? {
             Some(groups) => groups,
-            None if port.port_security && !port.device_owner.starts_with("network:") => default.into_iter().collect(),
+            None if port.port_security && !port.device_owner.starts_with("network:") => {
+                default.into_iter().collect()
+            }
             None => Vec::new(),
         };
         if let Some(pairs) = address_pairs(input)? {
@@ -356,7 +364,10 @@ impl Resource for Ports {
         if old.is_router() || old.is_floating_ip() {
             return Err(Error::conflict(
                 "ServicePortInUse",
-                format!("Port {id} cannot be deleted directly via the port API: has device owner {}.", old.device_owner),
+                format!(
+                    "Port {id} cannot be deleted directly via the port API: has device owner {}.",
+                    old.device_owner
+                ),
             ));
         }
         release(draft, context, id);
@@ -367,7 +378,8 @@ impl Resource for Ports {
 
 fn owns(port: &Port, view: &View<'_>) -> bool {
     let network = view.model.get::<Network>(port.network);
-    view.caller.owns(&port.meta.project) || network.is_some_and(|network| view.caller.owns(&network.meta.project))
+    view.caller.owns(&port.meta.project)
+        || network.is_some_and(|network| view.caller.owns(&network.meta.project))
 }
 
 /// Takes floating addresses away from a port.

@@ -23,10 +23,14 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
     attributes.extend([
         common::name(),
         Attribute::new("network_id", Kind::Id, |subnet: &Subnet, _| json!(subnet.network)).required(),
-        Attribute::new("ip_version", Kind::Number(4, 6), |subnet: &Subnet, _| json!(version(subnet.family())))
-            .post(),
+        Attribute::new("ip_version", Kind::Number(4, 6), |subnet: &Subnet, _| {
+            json!(version(subnet.family()))
+        })
+        .post(),
         Attribute::new("cidr", Kind::Range, |subnet: &Subnet, _| json!(subnet.cidr)).required(),
-        Attribute::new("gateway_ip", Kind::AddressOrNull, |subnet: &Subnet, _| json!(subnet.gateway)).post().put(),
+        Attribute::new("gateway_ip", Kind::AddressOrNull, |subnet: &Subnet, _| json!(subnet.gateway))
+            .post()
+            .put(),
         Attribute::new("allocation_pools", Kind::List(pool), |subnet: &Subnet, _| json!(subnet.pools))
             .post()
             .put(),
@@ -35,10 +39,13 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
         })
         .post()
         .put(),
-        Attribute::new("host_routes", Kind::List(route), |subnet: &Subnet, _| json!(subnet.host_routes)).post().put(),
+        Attribute::new("host_routes", Kind::List(route), |subnet: &Subnet, _| json!(subnet.host_routes))
+            .post()
+            .put(),
         Attribute::new("enable_dhcp", Kind::Truth, |subnet: &Subnet, _| json!(subnet.dhcp)).post().put(),
         Attribute::new("ipv6_ra_mode", MODE, |subnet: &Subnet, _| json!(subnet.ipv6_ra_mode)).post(),
-        Attribute::new("ipv6_address_mode", MODE, |subnet: &Subnet, _| json!(subnet.ipv6_address_mode)).post(),
+        Attribute::new("ipv6_address_mode", MODE, |subnet: &Subnet, _| json!(subnet.ipv6_address_mode))
+            .post(),
         Attribute::new("service_types", Kind::Texts(NAME), |subnet: &Subnet, _| json!(subnet.service_types))
             .post()
             .put(),
@@ -61,7 +68,10 @@ fn version(family: Family) -> u8 {
 }
 
 fn entry<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
-    object(value)?.get(key).and_then(Value::as_str).ok_or_else(|| format!("'{key}' is missing in '{}'", shown(value)))
+    object(value)?
+        .get(key)
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("'{key}' is missing in '{}'", shown(value)))
 }
 
 fn checked(value: &Value, keys: &[(&str, Kind)]) -> Result<Value, String> {
@@ -114,12 +124,14 @@ impl Resource for Subnets {
     fn is_visible(subnet: &Subnet, view: &View<'_>) -> bool {
         let network = view.model.get::<Network>(subnet.network);
         view.caller.owns(&subnet.meta.project)
-            || network.is_some_and(|network| view.caller.owns(&network.meta.project) || is_shared(network, view))
+            || network
+                .is_some_and(|network| view.caller.owns(&network.meta.project) || is_shared(network, view))
     }
 
     fn may_change(subnet: &Subnet, view: &View<'_>) -> bool {
         let network = view.model.get::<Network>(subnet.network);
-        view.caller.owns(&subnet.meta.project) || network.is_some_and(|network| view.caller.owns(&network.meta.project))
+        view.caller.owns(&subnet.meta.project)
+            || network.is_some_and(|network| view.caller.owns(&network.meta.project))
     }
 
     fn wants(subnet: &Subnet, filter: &str, values: &[String], view: &View<'_>) -> bool {
@@ -244,7 +256,9 @@ fn give_automatic(draft: &mut Draft, subnet: &Subnet) {
         .collect();
     for port in ports {
         let address = automatic(subnet, port.mac);
-        draft.edit::<Port>(port.meta.id, |port| port.fixed_ips.push(FixedIp { subnet: subnet.meta.id, address }));
+        draft.edit::<Port>(port.meta.id, |port| {
+            port.fixed_ips.push(FixedIp { subnet: subnet.meta.id, address })
+        });
     }
 }
 
@@ -315,7 +329,10 @@ fn check_gateway_is_free(draft: &Draft, subnet: &Subnet) -> Result<(), Error> {
     match holder.filter(|port| port.is_router()) {
         Some(port) => Err(Error::conflict(
             "GatewayIpInUse",
-            format!("Current gateway ip {gateway} already in use by port {}. Unable to update.", port.meta.id),
+            format!(
+                "Current gateway ip {gateway} already in use by port {}. Unable to update.",
+                port.meta.id
+            ),
         )),
         None => Ok(()),
     }
@@ -323,7 +340,8 @@ fn check_gateway_is_free(draft: &Draft, subnet: &Subnet) -> Result<(), Error> {
 
 fn check_modes(subnet: &Subnet) -> Result<(), Error> {
     let modes = [("ipv6_ra_mode", subnet.ipv6_ra_mode), ("ipv6_address_mode", subnet.ipv6_address_mode)];
-    let set: Vec<(&str, Ipv6Mode)> = modes.into_iter().filter_map(|(name, mode)| Some((name, mode?))).collect();
+    let set: Vec<(&str, Ipv6Mode)> =
+        modes.into_iter().filter_map(|(name, mode)| Some((name, mode?))).collect();
     let Some((name, _)) = set.first() else { return Ok(()) };
     if subnet.family() == Family::V4 {
         return Err(Error::invalid_input(format!("{name} is not valid when ip_version is 4")));
@@ -355,7 +373,8 @@ fn check_modes(subnet: &Subnet) -> Result<(), Error> {
 
 fn given_pools(input: &Input, cidr: Cidr) -> Result<Option<Vec<Pool>>, Error> {
     let Some(list) = input.list("allocation_pools") else { return Ok(None) };
-    let pools: Vec<Pool> = list.iter().filter_map(|value| serde_json::from_value(value.clone()).ok()).collect();
+    let pools: Vec<Pool> =
+        list.iter().filter_map(|value| serde_json::from_value(value.clone()).ok()).collect();
     let (first, last) = hosts(cidr);
     let mut sorted = pools.clone();
     sorted.sort();
@@ -370,7 +389,10 @@ fn given_pools(input: &Input, cidr: Cidr) -> Result<Option<Vec<Pool>>, Error> {
         if number(pool.start) < first || number(pool.end) > last {
             return Err(Error::invalid(
                 "OutOfBoundsAllocationPool",
-                format!("The allocation pool {}-{} spans beyond the subnet cidr {cidr}.", pool.start, pool.end),
+                format!(
+                    "The allocation pool {}-{} spans beyond the subnet cidr {cidr}.",
+                    pool.start, pool.end
+                ),
             ));
         }
     }

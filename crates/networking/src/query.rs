@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 
 use serde_json::Value;
-use uuid::Uuid;
 
 use crate::attributes::{Attribute, View};
 use crate::error::Error;
+use crate::kinds::Kind;
 
 /// The parsed query of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Query {
     pub fields: Vec<String>,
     pub sort: Vec<(String, bool)>,
     pub limit: Option<usize>,
-    pub marker: Option<Uuid>,
+    pub marker: Option<String>,
     pub reverse: bool,
     pub dry_run: bool,
     pub idempotent: bool,
@@ -81,14 +81,17 @@ impl Query {
                 "sort_key" => keys.push(value),
                 "sort_dir" => directions.push(value),
                 "limit" => query.limit = limit(&value)?,
-                "marker" => query.marker = Some(marker(&value)?),
+                "marker" => query.marker = Some(value),
                 "page_reverse" => query.reverse = value.eq_ignore_ascii_case("true") || value == "1",
                 "dry_run" => query.dry_run = value.eq_ignore_ascii_case("true") || value == "1",
                 "idempotent" => query.idempotent = value.eq_ignore_ascii_case("true") || value == "1",
                 name => {
-                    let known = attributes.iter().any(|attribute| attribute.name == name && attribute.filter)
-                        || TAG_FILTERS.contains(&name)
-                        || further.contains(&name);
+                    let attribute =
+                        attributes.iter().find(|attribute| attribute.name == name && attribute.filter);
+                    if let Some(Kind::Truth) = attribute.map(|attribute| attribute.kind) {
+                        Kind::Truth.check(&Value::String(value.clone())).map_err(Error::invalid_input)?;
+                    }
+                    let known = attribute.is_some() || TAG_FILTERS.contains(&name) || further.contains(&name);
                     if !known {
                         unknown.push(format!("'{name}'"));
                     }
@@ -162,13 +165,11 @@ fn limit(text: &str) -> Result<Option<usize>, Error> {
     match text.parse::<i64>() {
         Ok(0) => Ok(None),
         Ok(number) if number > 0 => Ok(usize::try_from(number).ok()),
-        _ => Err(Error::bad_request(format!("Limit must be an integer 0 or greater and not '{text}'"))),
+        _ => Err(Error::invalid(
+            "BadRequest",
+            format!("Bad limit request: Limit must be an integer 0 or greater and not '{text}'."),
+        )),
     }
-}
-
-fn marker(text: &str) -> Result<Uuid, Error> {
-    text.parse()
-        .map_err(|_| Error::not_found("HTTPNotFound", format!("The marker {text} could not be found")))
 }
 
 fn sorting<T>(
@@ -176,20 +177,20 @@ fn sorting<T>(
     keys: Vec<String>,
     directions: &[String],
 ) -> Result<Vec<(String, bool)>, Error> {
-    if keys.len() != directions.len() && !directions.is_empty() {
+    if keys.len() != directions.len() {
         return Err(Error::bad_request("The number of sort_keys and sort_dirs must be same"));
     }
     let mut sort = Vec::new();
     for (place, key) in keys.into_iter().enumerate() {
         if !attributes.iter().any(|attribute| attribute.name == key && attribute.sort) {
-            return Err(Error::bad_request(format!("['{key}'] is invalid attribute for sorting")));
+            return Err(Error::bad_request(format!("['{key}'] is invalid attribute for sort_keys")));
         }
         let ascending = match directions.get(place).map(String::as_str) {
             None | Some("asc") => true,
             Some("desc") => false,
             Some(other) => {
                 return Err(Error::bad_request(format!(
-                    "{other} is invalid attribute for sort_dirs. It must be 'asc' or 'desc'"
+                    "['{other}'] is invalid value for sort_dirs, valid value is 'asc' and 'desc'"
                 )));
             }
         };

@@ -17,7 +17,7 @@ pub(crate) struct Request {
     pub origin: String,
     pub token: Option<String>,
     /// The revision that the object must have.
-    pub revision: Option<Result<u64, String>>,
+    pub revision: Option<u64>,
     pub body: Vec<u8>,
 }
 
@@ -34,7 +34,7 @@ impl Request {
             query: query.to_owned(),
             origin: format!("{scheme}://{host}"),
             token: text("x-auth-token").map(str::to_owned),
-            revision: text("if-match").map(revision),
+            revision: text("if-match").and_then(revision),
             body: Vec::new(),
         }
     }
@@ -42,10 +42,10 @@ impl Request {
     /// The body as JSON.
     pub(crate) fn json(&self) -> Result<Value, Error> {
         if self.body.is_empty() {
-            return Err(Error::bad_request("Resource body required"));
+            return Ok(Value::Object(Map::new()));
         }
-        serde_json::from_slice(&self.body)
-            .map_err(|_| Error::new(axum::http::StatusCode::BAD_REQUEST, "HTTPBadRequest", "The server could not comply with the request since it is either malformed or otherwise incorrect."))
+        let body: Option<Value> = serde_json::from_slice(&self.body).ok();
+        body.filter(Value::is_object).ok_or_else(|| Error::bad_request("Body contains invalid data"))
     }
 
     /// The attributes of one object: `{"network": {…}}`.
@@ -56,7 +56,7 @@ impl Request {
         };
         match value {
             Value::Object(attributes) => Ok(attributes.clone()),
-            _ => Err(Error::bad_request("Body contains invalid data")),
+            _ => Err(Error::bad_request(format!("Object '{name}' contains invalid data"))),
         }
     }
 
@@ -82,8 +82,7 @@ impl Request {
     }
 }
 
-/// `revision_number=7`, perhaps among others.
-fn revision(text: &str) -> Result<u64, String> {
-    let number = text.split(',').find_map(|part| part.trim().strip_prefix("revision_number="));
-    number.and_then(|number| number.trim().parse().ok()).ok_or_else(|| text.to_owned())
+/// `revision_number=7`, perhaps among others. What is something else is for somebody else.
+fn revision(text: &str) -> Option<u64> {
+    text.split(',').find_map(|part| part.trim().strip_prefix("revision_number=")?.trim().parse().ok())
 }

@@ -166,6 +166,7 @@ impl Networking {
             (_, [_, id, "tags", rest @ ..]) => {
                 for_resource!(collection, R => tags::answer::<R>(self, request, context, id, rest).await)
             }
+            (_, [_] | [_, _]) => for_resource!(collection, R => Err(Error::method_not_allowed::<R>())),
             _ => Err(Error::no_such_resource()),
         }
     }
@@ -227,7 +228,7 @@ impl Networking {
         id: &str,
     ) -> Result<Answer, Error> {
         let given: Map<String, Value> = request.one(R::NAME)?;
-        let revision = request.revision.clone();
+        let revision = request.revision;
         // Whether it is there comes before whether it can be changed so.
         let model = self.store.model();
         let known = find::<R>(&context.view(&model), id)?.id();
@@ -235,7 +236,7 @@ impl Networking {
         let object = self
             .store
             .change(move |draft| {
-                let old = changeable::<R>(draft, &context, known, "update", revision.as_ref())?;
+                let old = changeable::<R>(draft, &context, known, "update", revision)?;
                 R::update(draft, &context, &old, &input)?;
                 let view = context.view(draft.model());
                 Ok(draft.get::<R::Object>(known).map(|object| shown::<R>(object, &view, &[])))
@@ -251,11 +252,11 @@ impl Networking {
         context: Context,
         id: &str,
     ) -> Result<Answer, Error> {
-        let revision = request.revision.clone();
+        let revision = request.revision;
         let known = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
         self.store
             .change(move |draft| {
-                let old = changeable::<R>(draft, &context, known, "delete", revision.as_ref())?;
+                let old = changeable::<R>(draft, &context, known, "delete", revision)?;
                 R::delete(draft, &context, &old)
             })
             .await
@@ -306,7 +307,7 @@ pub(crate) fn changeable<R: Resource>(
     context: &Context,
     id: Uuid,
     verb: &str,
-    revision: Option<&Result<u64, String>>,
+    revision: Option<u64>,
 ) -> Result<Arc<R::Object>, Error> {
     let view = context.view(draft.model());
     let object = Arc::clone(find::<R>(&view, &id.to_string())?);
@@ -314,8 +315,7 @@ pub(crate) fn changeable<R: Resource>(
         return Err(Error::forbidden(&format!("{verb}_{}", R::NAME)));
     }
     match revision {
-        Some(Err(text)) => Err(Error::bad_request(format!("Invalid revision number in If-Match: {text}"))),
-        Some(Ok(number)) if *number != object.meta().revision => Err(Error::new(
+        Some(number) if number != object.meta().revision => Err(Error::new(
             StatusCode::PRECONDITION_FAILED,
             "RevisionNumberConstraintFailed",
             format!("Constrained to {number}, but current revision is {}", object.meta().revision),

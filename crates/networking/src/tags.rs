@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::kinds::Kind;
 use crate::request::Request;
 use crate::resources::{Context, Resource, find};
 use crate::server::{Answer, Networking, changeable};
@@ -47,12 +48,13 @@ pub(crate) async fn answer<R: Resource>(
         }
         (&Method::POST, []) => {
             let tags = given(&request.json()?)?;
+            let shown = tags.clone();
             edit::<R>(networking, context, id, move |known| {
                 known.extend(tags.iter().cloned());
                 Ok(())
             })
             .await?;
-            Ok(Answer::created(Value::Null))
+            Ok(Answer::ok(json!({"tags": shown})))
         }
         (&Method::PUT, [tag]) => {
             let tag = checked(tag)?;
@@ -108,9 +110,9 @@ async fn edit<R: Resource>(
 }
 
 fn given(body: &Value) -> Result<BTreeSet<String>, Error> {
-    let wrong = || Error::invalid("InvalidInput", "Invalid input for operation: invalid tags body.");
-    let tags = body.get("tags").and_then(Value::as_array).ok_or_else(wrong)?;
-    tags.iter().map(|tag| checked(tag.as_str().ok_or_else(wrong)?)).collect()
+    let tags = body.get("tags").ok_or_else(|| Error::invalid_input("Invalid tags body"))?;
+    let tags = Kind::Texts(LONGEST).check(tags).map_err(Error::invalid_input)?;
+    Ok(tags.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
 fn checked(tag: &str) -> Result<String, Error> {

@@ -7,36 +7,68 @@ use crate::error::Error;
 use crate::request::Request;
 use crate::server::Answer;
 
-/// What is served besides the core of the API: alias, name, what it is.
+/// What is served besides the core of the API: alias, name, what it is. What is not here is not served.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
-    ("address-group", "Address group", "Support address group"),
-    ("security-group", "security-group", "The security groups extension."),
-    ("port-security", "Port Security", "Provides port security"),
+    ("address-group", "Address groups", "Sets of addresses that security group rules can name."),
+    ("allowed-address-pairs", "Allowed address pairs", "Further addresses that a port may use."),
+    ("binding", "Port binding", "Where a port is plugged in."),
     (
-        "standard-attr-description",
-        "standard-attr-description",
-        "Extension to add descriptions to standard attributes",
+        "ext-gw-mode",
+        "Gateway mode of routers",
+        "Whether a router translates the addresses of what leaves it.",
     ),
+    ("external-net", "External networks", "Networks that routers may have their gateway in."),
+    ("extra_dhcp_opt", "Extra DHCP options", "Options that a port's machine gets by DHCP."),
+    ("extraroute", "Extra routes", "Static routes of routers."),
     (
-        "standard-attr-revisions",
-        "Resource revision numbers",
-        "This extension will display the revision number of neutron resources.",
+        "extraroute-atomic",
+        "Atomic extra routes",
+        "Static routes can be added and removed without naming the others.",
     ),
+    ("filter-validation", "Filter validation", "A list that is filtered by an unknown attribute is refused."),
+    ("fip-port-details", "Ports of floating addresses", "A floating address shows the port it is given to."),
+    ("ip-substring-filtering", "Address parts", "Ports can be found by a part of their address."),
+    ("net-mtu", "Largest packets", "Networks show the size of the largest packet."),
+    ("net-mtu-writable", "Settable largest packets", "The size of the largest packet can be set."),
+    ("pagination", "Pages", "Lists can be read page by page."),
+    (
+        "port-security",
+        "Port security",
+        "Whether a port is filtered, and kept from using addresses of others.",
+    ),
+    ("project-id", "Projects", "Objects show their project under its newer name too."),
+    ("provider", "Physical networks", "Networks on a wire that was there before."),
     (
         "revision-if-match",
-        "If-Match constraints based on revision_number",
-        "Extension indicating that If-Match based on revision_number is supported.",
+        "Conditional changes",
+        "A change can be made to depend on the revision of an object.",
+    ),
+    ("router", "Routers", "Routers and floating addresses."),
+    ("security-group", "Security groups", "Groups of rules for ports."),
+    ("security-groups-normalized-cidr", "Normalised ranges", "Rules show their range without needless bits."),
+    (
+        "security-groups-remote-address-group",
+        "Remote address groups",
+        "The other end of a rule can be an address group.",
     ),
     (
-        "standard-attr-timestamp",
-        "Resource timestamps",
-        "Adds created_at and updated_at fields to all Neutron resources that have Neutron standard attributes.",
+        "security-groups-rules-belongs-to-default-sg",
+        "Rules of default groups",
+        "Rules show whether their group is a project's default one.",
     ),
+    ("sorting", "Sorting", "Lists can be sorted."),
+    ("standard-attr-description", "Descriptions", "Objects can be described."),
+    ("standard-attr-revisions", "Revisions", "Objects count their changes."),
+    ("standard-attr-tag", "Tags", "Objects can be tagged."),
+    ("standard-attr-timestamp", "Moments", "Objects tell when they were made and last changed."),
+    ("stateful-security-group", "Stateless groups", "A group can let answers pass by rules only."),
     (
-        "standard-attr-tag",
-        "Tag support for resources with standard attribute",
-        "Enables to set tag on resources with standard attribute.",
+        "subnet-external-network",
+        "Subnets of external networks",
+        "Subnets show whether their network is external.",
     ),
+    ("subnet-service-types", "Subnets for some ports", "A subnet can be for ports of some owners only."),
+    ("tag-creation", "Creation of tags", "Several tags can be added at once."),
 ];
 
 /// Answers what needs no token.

@@ -129,16 +129,15 @@ pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -
                 .filter(|(name, _)| R::FILTERS.contains(&name.as_str()))
                 .all(|(name, values)| R::wants(object, name, values, view))
     };
-    let marker = match query.marker {
-        None => None,
-        Some(id) => Some(find::<R>(view, &id.to_string())?),
-    };
+    let marker = query.marker.as_ref().map(|id| find::<R>(view, id)).transpose()?;
     let by_id = query.sort.is_empty() || query.sort == [("id".to_owned(), true)];
     let more = query.limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
     let few = R::few(query, view.model);
     let mut found: Vec<&Arc<R::Object>> = match few {
         // By id, and nothing shorter: the model goes straight to the page.
-        None if by_id && !query.reverse => view.model.all(query.marker).filter(wanted).take(more).collect(),
+        None if by_id && !query.reverse => {
+            view.model.all(marker.map(|marker| marker.id())).filter(wanted).take(more).collect()
+        }
         few => {
             let order = |one: &&Arc<R::Object>, other: &&Arc<R::Object>| {
                 let order = query.order(attributes, one, other, view);

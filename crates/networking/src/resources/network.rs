@@ -1,7 +1,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
-use portcullis_ovn::objects::{Network, Port, RbacPolicy, Router, Subnet};
+use portcullis_ovn::objects::{Network, Port, RbacPolicy, Subnet};
 use portcullis_ovn::{Draft, Model};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -122,7 +122,8 @@ impl Resource for Networks {
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
-        let meta = common::meta(context, input)?;
+        let mut meta = common::meta(context, input)?;
+        meta.revision = 1;
         quota::check::<Network>(draft, context, &meta.project, 1)?;
         let network = Network {
             admin_state_up: input.truth("admin_state_up").unwrap_or(true),
@@ -192,11 +193,14 @@ impl Resource for Networks {
 
     fn delete(draft: &mut Draft, _context: &Context, old: &Arc<Network>) -> Result<(), Error> {
         let id = old.meta.id;
-        if draft.ports_of_network(id).next().is_some() {
+        let ports: Vec<String> = draft.ports_of_network(id).map(|port| port.meta.id.to_string()).collect();
+        if !ports.is_empty() {
             return Err(Error::conflict(
                 "NetworkInUse",
                 format!(
-                    "Unable to complete operation on network {id}. There are one or more ports still in use on the network."
+                    "Unable to complete operation on network {id}. There are one or more ports still in use on the network, id \
+                     for these ports is: {}.",
+                    ports.join(",")
                 ),
             ));
         }
@@ -300,11 +304,4 @@ pub(crate) fn check_unshare(draft: &Draft, network: &Network, target: Option<&st
         ));
     }
     Ok(())
-}
-
-/// Whether a router uses a network as its way out.
-pub(crate) fn is_gateway_of(draft: &Draft, network: Uuid) -> bool {
-    draft
-        .all::<Router>(None)
-        .any(|router| router.gateway.as_ref().is_some_and(|gateway| gateway.network == network))
 }

@@ -131,9 +131,13 @@ impl Resource for Routers {
 
     fn delete(draft: &mut Draft, _context: &Context, old: &Arc<Router>) -> Result<(), Error> {
         let id = old.meta.id;
-        let inside = draft.ports_of_router(id).any(|port| port.device_owner == Port::ROUTER_INTERFACE);
-        if inside {
-            return Err(Error::conflict("RouterInUse", format!("Router {id} still has ports")));
+        let inside = draft.ports_of_router(id).filter(|port| port.device_owner == Port::ROUTER_INTERFACE);
+        let inside: Vec<String> = inside.map(|port| port.meta.id.to_string()).collect();
+        if !inside.is_empty() {
+            return Err(Error::conflict(
+                "RouterInUse",
+                format!("Router {id} has ports still attached: {}", inside.join(", ")),
+            ));
         }
         if draft.floating_ips_of_router(id).next().is_some() {
             return Err(Error::conflict("RouterInUse", format!("Router {id} still has floating IPs")));

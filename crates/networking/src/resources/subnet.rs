@@ -27,7 +27,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
             json!(version(subnet.family()))
         })
         .post(),
-        Attribute::new("cidr", Kind::Range, |subnet: &Subnet, _| json!(subnet.cidr)).required(),
+        Attribute::new("cidr", CIDR, |subnet: &Subnet, _| json!(subnet.cidr)).post(),
         Attribute::new("gateway_ip", Kind::AddressOrNull, |subnet: &Subnet, _| json!(subnet.gateway))
             .post()
             .put(),
@@ -57,6 +57,9 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
     ]);
     attributes
 });
+
+/// A range, or nothing; what it is not is told by its own error.
+const CIDR: Kind = Kind::Custom(|value| Ok(value.clone()), || json!({"type": "string"}));
 
 const MODE: Kind = Kind::WordOrNull(&["slaac", "dhcpv6-stateful", "dhcpv6-stateless"]);
 
@@ -159,11 +162,10 @@ impl Resource for Subnets {
         }
         let meta = common::meta(context, input)?;
         quota::check::<Subnet>(draft, context, &meta.project, 1)?;
-        let cidr: Cidr = input.some("cidr").unwrap_or_else(|| Cidr::everything(Family::V4));
-        let cidr = checked_cidr(draft, &network, cidr, input)?;
+        let cidr = checked_cidr(draft, &network, given_cidr(input)?, input)?;
         let gateway = match input.parsed::<IpAddr>("gateway_ip") {
             Some(gateway) => gateway,
-            None => crate::addresses::address(cidr.family(), hosts(cidr).0),
+            None => Some(usual_gateway(cidr)),
         };
         let mut subnet = Subnet {
             network: network_id,
@@ -271,6 +273,27 @@ fn mode(input: &Input, name: &str) -> Option<Ipv6Mode> {
     }
 }
 
+fn given_cidr(input: &Input) -> Result<Cidr, Error> {
+    let Some(value) = input.get("cidr").filter(|value| !value.is_null()) else {
+        return Err(Error::invalid(
+            "BadRequest",
+            "Bad subnets request: a subnetpool must be specified in the absence of a cidr.",
+        ));
+    };
+    let text = value.as_str().filter(|text| text.contains('/'));
+    text.and_then(|text| text.parse().ok())
+        .ok_or_else(|| Error::invalid_input(format!("{} is not in a CIDR format", shown(value))))
+}
+
+/// The first address of a host in IPv4; in IPv6 the one before it, which stands for any router there.
+fn usual_gateway(cidr: Cidr) -> IpAddr {
+    let first = match cidr.family() {
+        Family::V4 => hosts(cidr).0,
+        Family::V6 => ends(cidr).0,
+    };
+    crate::addresses::address(cidr.family(), first).unwrap_or_else(|| cidr.addr())
+}
+
 fn checked_cidr(draft: &Draft, network: &Network, cidr: Cidr, input: &Input) -> Result<Cidr, Error> {
     if let Some(Some(wanted)) = input.number("ip_version")
         && wanted != i64::from(version(cidr.family()))
@@ -288,10 +311,10 @@ fn checked_cidr(draft: &Draft, network: &Network, cidr: Cidr, input: &Input) -> 
     if multicast {
         return Err(Error::invalid_input(format!("Multicast IP subnet {cidr} is not supported")));
     }
-    if let Some(other) = draft.subnets_of_network(network.meta.id).find(|other| other.cidr.overlaps(&cidr)) {
+    if draft.subnets_of_network(network.meta.id).any(|other| other.cidr.overlaps(&cidr)) {
         return Err(Error::invalid_input(format!(
-            "Requested subnet with cidr: {cidr} for network: {} overlaps with another subnet {}",
-            network.meta.id, other.cidr
+            "Requested subnet with cidr: {cidr} for network: {} overlaps with another subnet",
+            network.meta.id
         )));
     }
     Ok(cidr)
@@ -307,8 +330,9 @@ fn check_gateway(subnet: &Subnet) -> Result<(), Error> {
     }
     // Outside the subnet it may be; in it, it must be an address that a host can have.
     let (first, last) = ends(subnet.cidr);
-    let edges = last - first > 1
-        && (number(gateway) == first || (subnet.family() == Family::V4 && number(gateway) == last));
+    let edges = subnet.family() == Family::V4
+        && last - first > 1
+        && (number(gateway) == first || number(gateway) == last);
     if edges { Err(Error::invalid_input("Gateway is not valid on subnet")) } else { Ok(()) }
 }
 

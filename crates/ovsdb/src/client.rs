@@ -293,15 +293,8 @@ async fn set_up(shared: &Shared, connection: &Connection, told: &Mutex<Told>) ->
     let schema = ask(connection, "get_schema", json!([database])).await?;
     let schema: Schema = serde_json::from_str(schema.get())?;
     let fresh = Replica::new(&shared.settings.tables, &schema).map_err(Ended::from)?;
-    let first = {
-        let mut known = shared.schema.write().unwrap_or_else(PoisonError::into_inner);
-        let first = known.is_none();
-        *known = Some(Arc::new(schema));
-        first
-    };
-    if first {
-        *shared.replica.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-    }
+    shared.replica.write().unwrap_or_else(PoisonError::into_inner).fit(fresh);
+    *shared.schema.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(schema));
     let wanted: serde_json::Map<_, _> = shared
         .settings
         .tables

@@ -242,8 +242,18 @@ impl Client {
     }
 }
 
+/// Says so if following ends, which only a panic of an observer or an index can do: nobody shall wait in vain.
+struct Following(Arc<Shared>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.link.send_replace(Link::Down("the client has failed".into()));
+    }
+}
+
 /// Connects to one remote after the other, for ever.
 async fn follow(shared: Arc<Shared>) {
+    let _following = Following(Arc::clone(&shared));
     let mut pause = PAUSE.0;
     loop {
         for remote in &shared.settings.remotes {

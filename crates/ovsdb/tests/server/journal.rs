@@ -188,6 +188,34 @@ async fn a_lost_answer_makes_no_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_abandoned_change_does_no_harm() {
+    let server = Standalone::start();
+    let remotes = [server.remote()];
+    let counting = Counting::new(&remotes);
+    let mut made = Vec::new();
+    for number in 0..100 {
+        let [abandoned, name] = ["a", "b"].map(|kind| format!("{kind}{number}"));
+        let patience = async {
+            for _ in 0..number {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = counting.add(&abandoned) => done.unwrap(),
+            () = patience => {}
+        }
+        counting.add(&name).await.unwrap();
+        // Made or not, it is decided: what came after it was decided on it.
+        if !named(&counting.client, &abandoned).is_empty() {
+            made.push(abandoned);
+        }
+        made.push(name);
+    }
+    check(&remotes, &made).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_made_is_told_apart() {
     let mut server = Standalone::start();
     let counting = Counting::new(&[server.remote()]);

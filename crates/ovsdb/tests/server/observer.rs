@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use portcullis_ovsdb::{Change, Client, Columns, Error, Observer, Rows, Transaction};
 use portcullis_testkit::Raft;
@@ -115,4 +116,17 @@ async fn what_happened_elsewhere_meanwhile_is_told_too() {
     insist(&client, &create).await;
     assert_eq!((names.get(uuid), names.get(new).as_deref()), (None, Some("db")));
     names.check(&client);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_in_vain_after_a_panic() {
+    let server = Standalone::start();
+    let client = Client::observed(settings(&[server.remote()]), |_: &[Change]| panic!("on purpose"));
+    assert!(matches!(client.transact(&group("web").1).await, Err(Error::InDoubt { .. })));
+    let failed = async {
+        while client.state() != Err("the client has failed".into()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, failed).await.unwrap();
 }

@@ -81,9 +81,9 @@ impl Kind {
             Kind::Address | Kind::AddressOrNull => parse(value, "is not a valid IP address", |text| {
                 text.parse::<IpAddr>().ok().map(|address| address.to_string())
             }),
-            Kind::Range => parse(value, "is not a valid IP subnet", |text| {
-                text.parse::<Cidr>().ok().map(|range| range.to_string())
-            }),
+            Kind::Range => {
+                parse(value, "is not a valid IP subnet", |text| range(text).map(|range| range.to_string()))
+            }
             Kind::Word(words) | Kind::WordOrNull(words) => {
                 let text = value.as_str().map(str::to_lowercase);
                 let word = text.and_then(|text| words.iter().find(|word| **word == text));
@@ -139,6 +139,11 @@ impl Kind {
             Kind::Custom(_, schema) | Kind::ReadOnly(schema) => schema(),
         }
     }
+}
+
+/// A range, or an address as the range of itself.
+pub(crate) fn range(text: &str) -> Option<Cidr> {
+    text.parse().ok().or_else(|| text.parse().ok().map(Cidr::host))
 }
 
 /// A value in the words of an error.

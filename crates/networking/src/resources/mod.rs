@@ -68,6 +68,12 @@ pub(crate) trait Resource: Send + Sync + 'static {
         view.caller.owns(&object.meta().project)
     }
 
+    /// The objects that a project may know of, and perhaps others: its own, those that policies give it, and what comes
+    /// with them. A project's list costs what the project has, not what everybody has.
+    fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Self::Object>> {
+        own_and_given(model, project)
+    }
+
     /// What a filter of [`Resource::FILTERS`] says.
     fn wants(_object: &Self::Object, _filter: &str, _values: &[String], _view: &View<'_>) -> bool {
         true
@@ -132,7 +138,14 @@ pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -
     let marker = query.marker.as_ref().map(|id| find::<R>(view, id)).transpose()?;
     let by_id = query.sort.is_empty() || query.sort == [("id".to_owned(), true)];
     let more = query.limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
-    let few = R::few(query, view.model);
+    let few = R::few(query, view.model).or_else(|| {
+        (!view.caller.is_admin()).then(|| {
+            let mut near = R::near(view.model, &view.caller.project);
+            near.sort_by_key(|object| object.id());
+            near.dedup_by_key(|object| object.id());
+            near
+        })
+    });
     let mut found: Vec<&Arc<R::Object>> = match few {
         // By id, and nothing shorter: the model goes straight to the page.
         None if by_id && !query.reverse => {
@@ -206,6 +219,13 @@ fn links<R: Resource>(query: &Query, found: &[&Arc<R::Object>], has_more: bool, 
         links.push(link("previous", first.id(), true));
     }
     links
+}
+
+/// The objects of a project, and those that policies give it.
+fn own_and_given<'a, T: Stored>(model: &'a Model, project: &str) -> Vec<&'a Arc<T>> {
+    let policies = model.policies_for(project).chain(model.policies_for("*"));
+    let given = policies.filter_map(|policy| model.get::<T>(policy.object));
+    model.of_project::<T>(project, None).chain(given).collect()
 }
 
 /// The objects of an id or a name that is asked for, which are few.

@@ -193,6 +193,12 @@ impl Resource for Ports {
         owns(port, view)
     }
 
+    fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Port>> {
+        let networks = model.of_project::<Network>(project, None);
+        let there = networks.flat_map(|network| model.ports_of_network(network.meta.id));
+        model.of_project(project, None).chain(there).collect()
+    }
+
     fn wants(port: &Port, filter: &str, values: &[String], _view: &View<'_>) -> bool {
         if filter != "fixed_ips" {
             return true;

@@ -10,7 +10,7 @@ use super::security_group::SecurityGroups;
 use super::{Context, Resource, common};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{COUNT, Kind, LIST, MOMENT, NAME, WORDS, shown};
+use crate::kinds::{COUNT, Kind, LIST, MOMENT, NAME, WORDS, range, shown};
 use crate::query::Query;
 use crate::quota;
 use crate::time::written;
@@ -113,6 +113,12 @@ impl Resource for Rules {
         let group = view.model.get::<SecurityGroup>(rule.group);
         view.caller.owns(&rule.meta.project)
             || group.is_some_and(|group| view.caller.owns(&group.meta.project))
+    }
+
+    fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Rule>> {
+        let groups = super::own_and_given::<SecurityGroup>(model, project);
+        let there = groups.into_iter().flat_map(|group| model.rules_of_group(group.meta.id));
+        model.of_project(project, None).chain(there).collect()
     }
 
     fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Rule>>> {
@@ -335,9 +341,8 @@ fn icmp(kind: Option<i64>, code: Option<i64>) -> Result<Ports, Error> {
 
 fn prefix(text: Option<String>, ethertype: Family) -> Result<Option<String>, Error> {
     let Some(text) = text else { return Ok(None) };
-    let range: Cidr = text
-        .parse()
-        .map_err(|_| Error::invalid("InvalidCIDR", format!("Invalid CIDR {text} given as IP prefix.")))?;
+    let range = range(&text)
+        .ok_or_else(|| Error::invalid("InvalidCIDR", format!("Invalid CIDR {text} given as IP prefix.")))?;
     if range.family() != ethertype {
         return Err(Error::invalid(
             "SecurityGroupRuleParameterConflict",

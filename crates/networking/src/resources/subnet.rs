@@ -137,6 +137,12 @@ impl Resource for Subnets {
             || network.is_some_and(|network| view.caller.owns(&network.meta.project))
     }
 
+    fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Subnet>> {
+        let networks = super::own_and_given::<Network>(model, project);
+        let there = networks.into_iter().flat_map(|network| model.subnets_of_network(network.meta.id));
+        model.of_project(project, None).chain(there).collect()
+    }
+
     fn wants(subnet: &Subnet, filter: &str, values: &[String], view: &View<'_>) -> bool {
         let network = view.model.get::<Network>(subnet.network);
         let is = match filter {

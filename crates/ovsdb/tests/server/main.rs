@@ -5,7 +5,6 @@
 mod journal;
 mod observer;
 mod proxy;
-mod standalone;
 
 use std::net::TcpStream;
 use std::path::Path;
@@ -20,7 +19,7 @@ use portcullis_testkit::parts::{Authority, Identity, Launch, Namespace, Port, Pr
 use uuid::Uuid;
 
 use proxy::Proxy;
-use standalone::Standalone;
+use standalone::Northbound;
 
 const TABLES: &[TableSpec] = &[
     TableSpec {
@@ -152,7 +151,7 @@ async fn many_share_a_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_reads_is_sent_again() {
-    let server = Standalone::start();
+    let server = Northbound::start();
     Client::new(settings(&[server.remote()])).transact(&group("web").1).await.unwrap();
     let proxy = Proxy::start(&server.socket()).await;
     let client = Client::new(settings(&[proxy.remote()]));
@@ -167,7 +166,7 @@ async fn what_only_reads_is_sent_again() {
 /// A column of one value becomes one of several: then changes of it are told in another way.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_schema_that_changes_meanwhile_is_followed() {
-    let server = Standalone::start();
+    let server = Northbound::start();
     let spec = TableSpec { name: "Load_Balancer", columns: &["protocol"], indexes: &[] };
     let table = spec.name;
     let client = Client::new(Settings { tables: vec![spec], ..settings(&[server.remote()]) });

@@ -8,8 +8,8 @@ use portcullis_ovsdb::{Change, Client, Columns, Error, Observer, Rows, Transacti
 use portcullis_testkit::Raft;
 use uuid::Uuid;
 
-use crate::standalone::Standalone;
 use crate::{PATIENCE, group, settings};
+use portcullis_testkit::Northbound;
 
 /// Makes a change that may be lost with an old connection.
 async fn insist(client: &Client, transaction: &Transaction) {
@@ -57,7 +57,7 @@ impl Observer for Names {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_a_result_finds_it_with_the_observer() {
-    let server = Standalone::start();
+    let server = Northbound::start();
     let names = Names::default();
     let client = Client::observed(settings(&[server.remote()]), names.clone());
     for number in 0..100 {
@@ -79,7 +79,7 @@ async fn who_has_a_result_finds_it_with_the_observer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_lost_connection_the_observer_hears_what_is_different() {
-    let mut server = Standalone::start();
+    let mut server = Northbound::start();
     let names = Names::default();
     let client = Client::observed(settings(&[server.remote()]), names.clone());
     let (uuid, create) = group("web");
@@ -120,7 +120,7 @@ async fn what_happened_elsewhere_meanwhile_is_told_too() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_in_vain_after_a_panic() {
-    let server = Standalone::start();
+    let server = Northbound::start();
     let client = Client::observed(settings(&[server.remote()]), |_: &[Change]| panic!("on purpose"));
     assert!(matches!(client.transact(&group("web").1).await, Err(Error::InDoubt { .. })));
     let failed = async {

@@ -6,6 +6,7 @@
 mod attributes;
 mod caller;
 mod error;
+pub mod identity;
 mod kinds;
 mod query;
 mod quota;

@@ -7,6 +7,7 @@ mod addresses;
 mod attributes;
 mod caller;
 mod error;
+pub mod identity;
 mod kinds;
 mod query;
 mod quota;

@@ -129,7 +129,10 @@ impl Query {
                 return wants_tags(name, values, &tags);
             }
             // What only administrators see tells nobody else anything.
-            match attribute(name).filter(|attribute| !attribute.admin_sees || view.caller.is_admin()) {
+            let seen = |attribute: &&Attribute<T>| {
+                attribute.filter && (!attribute.admin_sees || view.caller.is_admin())
+            };
+            match attribute(name).filter(seen) {
                 Some(attribute) => {
                     let value = (attribute.get)(object, view);
                     values.iter().any(|wanted| is_wanted(&value, wanted))

@@ -78,7 +78,7 @@ pub(crate) fn answer(request: &Request, path: &[&str]) -> Option<Result<Answer, 
     }
     let answer = match path {
         [] => Answer::ok(json!({"versions": [version(request)]})),
-        ["v2.0"] => Answer::ok(json!({"resources": []})),
+        ["v2.0"] => Answer::ok(json!({"resources": resources(request)})),
         ["v2.0", "extensions"] => {
             let all: Vec<Value> = EXTENSIONS.iter().map(extension).collect();
             Answer::ok(json!({"extensions": all}))
@@ -96,6 +96,31 @@ pub(crate) fn answer(request: &Request, path: &[&str]) -> Option<Result<Answer, 
         _ => return None,
     };
     Some(Ok(answer))
+}
+
+/// What there is, and where.
+const RESOURCES: &[(&str, &str)] = &[
+    ("network", "networks"),
+    ("subnet", "subnets"),
+    ("port", "ports"),
+    ("router", "routers"),
+    ("floatingip", "floatingips"),
+    ("security_group", "security-groups"),
+    ("security_group_rule", "security-group-rules"),
+    ("address_group", "address-groups"),
+    ("default_security_group_rule", "default-security-group-rules"),
+    ("rbac_policy", "rbac-policies"),
+    ("quota", "quotas"),
+    ("network_ip_availability", "network-ip-availabilities"),
+    ("extension", "extensions"),
+];
+
+fn resources(request: &Request) -> Vec<Value> {
+    let show = |(name, collection): &(&str, &str)| {
+        let href = format!("{}/v2.0/{collection}", request.origin);
+        json!({"name": name, "collection": collection, "links": [{"rel": "self", "href": href}]})
+    };
+    RESOURCES.iter().map(show).collect()
 }
 
 fn version(request: &Request) -> Value {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Context, Resource, common, network};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, shown};
 use crate::query::Query;
 
 pub(crate) struct AddressGroups;
@@ -26,7 +26,13 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<AddressGroup>>> = LazyLock::new(|| {
     attributes
 });
 
-const ADDRESSES: Kind = Kind::List(|value| Kind::Range.check(value));
+/// Ranges, of which the bits beyond the prefix mean nothing.
+const ADDRESSES: Kind = Kind::List(|value| {
+    let range = value.as_str().and_then(|text| text.parse::<Cidr>().ok());
+    range
+        .map(|range| json!(range.network()))
+        .ok_or_else(|| format!("'{}' is not a valid IP subnet", shown(value)))
+});
 
 fn is_shared(group: &AddressGroup, view: &View<'_>) -> bool {
     network::is_given(view.model, group.meta.id, "access_as_shared", &view.caller.project)

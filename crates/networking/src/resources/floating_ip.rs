@@ -37,7 +37,9 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<FloatingIp>>> = LazyLock::new(|| {
         })
         .post()
         .put(),
-        Attribute::new("router_id", Kind::IdOrNull, |floating: &FloatingIp, _| json!(floating.router)),
+        Attribute::new("router_id", Kind::IdOrNull, |floating: &FloatingIp, _| json!(floating.router))
+            .post()
+            .put(),
         Attribute::new("status", WORDS, |floating: &FloatingIp, _| {
             json!(if floating.router.is_some() { "ACTIVE" } else { "DOWN" })
         }),
@@ -116,13 +118,7 @@ impl Resource for FloatingIps {
             router: None,
             meta,
         };
-        give(
-            draft,
-            context,
-            &mut floating,
-            input.parsed("port_id").flatten(),
-            input.some("fixed_ip_address"),
-        )?;
+        give(draft, context, &mut floating, &Wish::of(input, input.some("port_id")))?;
         draft.put(keeper);
         draft.put(floating);
         Ok(id)
@@ -136,14 +132,11 @@ impl Resource for FloatingIps {
     ) -> Result<(), Error> {
         let mut floating = FloatingIp::clone(old);
         common::edit(&mut floating.meta, context, input);
-        let fixed: Option<IpAddr> = input.some("fixed_ip_address");
-        match input.parsed::<Uuid>("port_id") {
-            Some(port) => give(draft, context, &mut floating, port, fixed)?,
-            None if input.has("fixed_ip_address") => {
-                let port = old.fixed_port;
-                give(draft, context, &mut floating, port, fixed)?;
-            }
-            None => {}
+        // Once there was nothing else to say about it, and saying nothing took it away: that is still so.
+        if input.0.is_empty() || input.has("port_id") {
+            give(draft, context, &mut floating, &Wish::of(input, input.some("port_id")))?;
+        } else if input.has("fixed_ip_address") || input.has("router_id") {
+            give(draft, context, &mut floating, &Wish::of(input, old.fixed_port))?;
         }
         draft.put(floating);
         Ok(())
@@ -185,16 +178,23 @@ fn keeper(
     })
 }
 
-/// Gives the address to a port, or takes it back.
-fn give(
-    draft: &Draft,
-    context: &Context,
-    floating: &mut FloatingIp,
+/// Whom the address is to be given to.
+struct Wish {
     port: Option<Uuid>,
     fixed: Option<IpAddr>,
-) -> Result<(), Error> {
-    let Some(id) = port else {
-        if fixed.is_some() {
+    router: Option<Uuid>,
+}
+
+impl Wish {
+    fn of(input: &Input, port: Option<Uuid>) -> Self {
+        Wish { port, fixed: input.some("fixed_ip_address"), router: input.some("router_id") }
+    }
+}
+
+/// Gives the address to a port, or takes it back.
+fn give(draft: &Draft, context: &Context, floating: &mut FloatingIp, wish: &Wish) -> Result<(), Error> {
+    let Some(id) = wish.port else {
+        if wish.fixed.is_some() {
             return Err(bad_request("fixed_ip_address cannot be specified without a port_id"));
         }
         (floating.fixed_port, floating.fixed_address, floating.router) = (None, None, None);
@@ -202,7 +202,7 @@ fn give(
     };
     let port = find::<Ports>(&context.view(draft.model()), &id.to_string())?;
     let inside: Vec<_> = port.fixed_ips.iter().filter(|known| known.address.is_ipv4()).collect();
-    let chosen = match (fixed, inside.as_slice()) {
+    let chosen = match (wish.fixed, inside.as_slice()) {
         (Some(address), _) => *inside
             .iter()
             .find(|known| known.address == address)
@@ -234,19 +234,36 @@ fn give(
             ),
         ));
     }
-    let router = way(draft, floating.network, chosen.subnet).ok_or_else(|| {
-        Error::not_found(
-            "ExternalGatewayForFloatingIPNotFound",
-            format!(
-                "External network {} is not reachable from subnet {}. Therefore, cannot associate Port {id} with a Floating IP.",
-                floating.network, chosen.subnet
-            ),
-        )
-    })?;
+    let router = match wish.router {
+        Some(router) => named_way(draft, context, floating.network, router)?,
+        None => way(draft, floating.network, chosen.subnet).ok_or_else(|| {
+            Error::not_found(
+                "ExternalGatewayForFloatingIPNotFound",
+                format!(
+                    "External network {} is not reachable from subnet {}. Therefore, cannot associate Port {id} with a Floating \
+                     IP.",
+                    floating.network, chosen.subnet
+                ),
+            )
+        })?,
+    };
     floating.fixed_port = Some(id);
     floating.fixed_address = Some(chosen.address);
     floating.router = Some(router);
     Ok(())
+}
+
+/// A router that was named, if it leads to the outside network.
+fn named_way(draft: &Draft, context: &Context, outside: Uuid, router: Uuid) -> Result<Uuid, Error> {
+    let view = context.view(draft.model());
+    let found = find::<super::router::Routers>(&view, &router.to_string())?;
+    if found.gateway.as_ref().is_some_and(|gateway| gateway.network == outside) {
+        return Ok(router);
+    }
+    Err(Error::conflict(
+        "RouterNotConnectedToFloatingNetwork",
+        format!("Router {router} has no gateway on external network {outside}."),
+    ))
 }
 
 /// The router between a subnet and an outside network; the one that the subnet's hosts send to, if there are several.

@@ -27,7 +27,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Port>>> = LazyLock::new(|| {
         Attribute::new("network_id", Kind::Id, |port: &Port, _| json!(port.network)).required(),
         Attribute::new("admin_state_up", Kind::Truth, |port: &Port, _| json!(port.admin_state_up)).post().put(),
         Attribute::new("status", WORDS, |port: &Port, _| json!(status(port))),
-        Attribute::new("mac_address", Kind::Mac, |port: &Port, _| json!(port.mac)).post().put(),
+        Attribute::new("mac_address", MAC, |port: &Port, _| json!(port.mac)).post().put().filter(),
         Attribute::new("fixed_ips", Kind::List(fixed_ip), |port: &Port, _| {
             let show = |fixed: &portcullis_ovn::objects::FixedIp| {
                 json!({"subnet_id": fixed.subnet, "ip_address": fixed.address})
@@ -102,6 +102,12 @@ const VNIC_TYPE: Kind = Kind::Word(&[
     "accelerator-direct",
     "accelerator-direct-physical",
 ]);
+
+/// Nothing asks for a new one.
+const MAC: Kind = Kind::Custom(
+    |value| if value.is_null() { Ok(Value::Null) } else { Kind::Mac.check(value) },
+    || json!({"type": ["string", "null"], "pattern": "^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$"}),
+);
 
 const PAIRS: Kind = Kind::List(address_pair);
 
@@ -311,7 +317,9 @@ impl Resource for Ports {
         if let Some(profile) = profile(input) {
             port.profile = profile;
         }
-        if let Some(mac) = input.some::<Mac>("mac_address").filter(|mac| *mac != old.mac) {
+        let mac = input.parsed::<Mac>("mac_address");
+        let mac = mac.map(|mac| mac.unwrap_or_else(|| new_mac(draft, context, old.network)));
+        if let Some(mac) = mac.filter(|mac| *mac != old.mac) {
             if !old.host.is_empty() || old.up {
                 return Err(Error::conflict(
                     "PortBound",

@@ -37,7 +37,8 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Rule>>> = LazyLock::new(|| {
         Attribute::new("port_range_max", PORT, |rule: &Rule, _| json!(rule.port_max)).post(),
         Attribute::new("remote_ip_prefix", PREFIX, |rule: &Rule, _| json!(rule.remote_prefix)).post(),
         Attribute::new("normalized_cidr", WORDS, |rule: &Rule, _| json!(normalized(rule))),
-        Attribute::new("remote_group_id", Kind::IdOrNull, |rule: &Rule, _| json!(rule.remote_group)).post(),
+        Attribute::new("remote_group_id", Kind::TextOrNull(NAME), |rule: &Rule, _| json!(rule.remote_group))
+            .post(),
         Attribute::new("remote_address_group_id", Kind::IdOrNull, |rule: &Rule, _| {
             json!(rule.remote_address_group)
         })
@@ -209,7 +210,7 @@ pub(crate) fn traffic(input: &Input) -> Result<Rule, Error> {
         direction,
         ethertype,
         protocol: text,
-        remote_group: input.some("remote_group_id"),
+        remote_group: remote_group(input)?,
         remote_address_group: input.some("remote_address_group_id"),
         ..Rule::default()
     };
@@ -226,6 +227,17 @@ pub(crate) fn traffic(input: &Input) -> Result<Rule, Error> {
     }
     Ok(rule)
 }
+
+/// The group at the other end. What is no id names no group.
+fn remote_group(input: &Input) -> Result<Option<Uuid>, Error> {
+    let Some(text) = input.text("remote_group_id") else { return Ok(None) };
+    let missing =
+        || Error::not_found("SecurityGroupNotFound", format!("Security group {text} does not exist"));
+    Uuid::try_parse(&text).map(Some).map_err(|_| missing())
+}
+
+/// Protocols that are parts of IPv6 alone: its options, fragments, and it itself in another packet.
+const OF_IPV6: [u8; 6] = [41, 43, 44, 58, 59, 60];
 
 fn protocol(text: Option<String>, ethertype: Family) -> Result<(Option<String>, Option<Protocol>), Error> {
     let Some(text) = text.filter(|text| text != "any" && !text.is_empty()) else { return Ok((None, None)) };
@@ -246,7 +258,7 @@ fn protocol(text: Option<String>, ethertype: Family) -> Result<(Option<String>, 
             let text = if text == "1" { "58" } else { "ipv6-icmp" };
             Ok((Some(text.to_owned()), Some(Protocol::ICMPV6)))
         }
-        (Protocol::ICMPV6, Family::V4) => Err(Error::invalid(
+        (protocol, Family::V4) if OF_IPV6.contains(&protocol.number()) => Err(Error::invalid(
             "SecurityGroupEthertypeConflictWithProtocol",
             format!("Invalid ethertype IPv4 for protocol {text}."),
         )),

@@ -73,10 +73,7 @@ impl Resource for SecurityGroups {
         let meta = common::meta(context, input)?;
         ensure_default(draft, context, &meta.project)?;
         if meta.name.eq_ignore_ascii_case(DEFAULT) {
-            return Err(Error::conflict(
-                "SecurityGroupDefaultAlreadyExists",
-                "Default security group already exists.",
-            ));
+            return Err(default_exists());
         }
         quota::check::<SecurityGroup>(draft, context, &meta.project, 1)?;
         let stateful = input.truth("stateful").unwrap_or(true);
@@ -95,6 +92,9 @@ impl Resource for SecurityGroups {
                 "SecurityGroupCannotUpdateDefault",
                 "Updating default security group not allowed.",
             ));
+        }
+        if !old.is_default && input.text("name").is_some_and(|name| name.eq_ignore_ascii_case(DEFAULT)) {
+            return Err(default_exists());
         }
         let mut group = SecurityGroup::clone(old);
         common::edit(&mut group.meta, context, input);
@@ -133,6 +133,10 @@ impl Resource for SecurityGroups {
         draft.remove::<SecurityGroup>(id);
         Ok(())
     }
+}
+
+fn default_exists() -> Error {
+    Error::conflict("SecurityGroupDefaultAlreadyExists", "Default security group already exists.")
 }
 
 fn in_use(id: Uuid) -> Error {

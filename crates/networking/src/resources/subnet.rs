@@ -127,8 +127,7 @@ impl Resource for Subnets {
     fn is_visible(subnet: &Subnet, view: &View<'_>) -> bool {
         let network = view.model.get::<Network>(subnet.network);
         view.caller.owns(&subnet.meta.project)
-            || network
-                .is_some_and(|network| view.caller.owns(&network.meta.project) || is_shared(network, view))
+            || network.is_some_and(|network| Networks::is_visible(network, view))
     }
 
     fn may_change(subnet: &Subnet, view: &View<'_>) -> bool {
@@ -188,6 +187,7 @@ impl Resource for Subnets {
         };
         check_gateway(&subnet)?;
         check_modes(&subnet)?;
+        super::network::check_mtu(&network, subnet.family())?;
         subnet.pools = match given_pools(input, cidr)? {
             Some(pools) => pools,
             None => pools(cidr, gateway),

@@ -191,7 +191,8 @@ async fn address_groups_are_ranges_that_change() {
     assert!(!one.reaches(&two, SSH), "its address is not among them");
 
     let path = format!("address-groups/{}/add_addresses", addresses["id"].as_str().unwrap());
-    let (status, body) = lab.client.ask("PUT", &path, Some(json!({"addresses": [one.address]}))).await;
+    let (status, body) =
+        lab.client.ask("PUT", &path, Some(json!({"addresses": [format!("{}/32", one.address)]}))).await;
     assert_eq!(status, 200, "{body}");
     lab.settle();
     eventually("now it is", || one.reaches(&two, SSH));

@@ -21,10 +21,10 @@ pub(crate) struct Networking {
     pub(crate) northbound: Northbound,
     /// Whether the ports of a network that does not say are filtered.
     pub(crate) port_security: bool,
-    /// The largest packet of a network that does not say.
+    /// The largest packet of a network of OVN's own: what the wires below carry, less the 58 bytes that OVN wraps it in.
     pub(crate) mtu: u32,
-    /// The largest that a network may say.
-    pub(crate) max_mtu: u32,
+    /// The largest packet of a network on a wire that was there before.
+    pub(crate) physical_mtu: u32,
     /// How much a project may have, by resource; -1 is without limit.
     pub(crate) quotas: BTreeMap<String, i64>,
     /// The chassis that may carry the gateways of routers, the preferred one first.
@@ -45,7 +45,7 @@ impl Default for Networking {
             northbound: Northbound::default(),
             port_security: api.port_security,
             mtu: api.mtu,
-            max_mtu: api.max_mtu,
+            physical_mtu: api.physical_mtu,
             quotas: BTreeMap::new(),
             gateway_chassis: ovn.gateway_chassis,
             dhcp_lease: ovn.dhcp_lease,

@@ -76,7 +76,7 @@ fn settings(config: &Config) -> Settings {
     Settings {
         port_security: networking.port_security,
         mtu: networking.mtu,
-        max_mtu: networking.max_mtu,
+        physical_mtu: networking.physical_mtu,
         quotas: networking.quotas.clone(),
         ..Settings::default()
     }

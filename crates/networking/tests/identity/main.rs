@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod joined;
+mod listen;
 mod projects;
 mod tokens;
 mod v2;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod joined;
+mod keystone;
 mod listen;
 mod projects;
 mod tokens;

@@ -9,6 +9,7 @@ mod caller;
 mod error;
 pub mod identity;
 mod kinds;
+pub mod listen;
 mod query;
 mod quota;
 mod request;

@@ -4,9 +4,12 @@
 //! database can check by itself; [`Identity`] serves it. [`Keystone`] asks an existing Keystone instead.
 
 mod api;
+mod cache;
 mod catalog;
+mod client;
 mod directory;
 mod failure;
+mod keystone;
 mod local;
 mod password;
 mod period;
@@ -16,6 +19,7 @@ mod token;
 
 pub use api::{Identity, join};
 pub use directory::SettingsError;
+pub use keystone::Keystone;
 pub use local::Local;
 pub use password::PasswordHash;
 pub use period::Period;

@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod joined;
+mod keystone;
+mod listen;
 mod projects;
 mod tokens;
 mod v2;

@@ -10,6 +10,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use axum::routing::any;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -241,12 +242,12 @@ async fn serve(State(identity): State<Identity>, request: HttpRequest) -> Respon
 
 /// Both APIs on one port: identity under `/v3`, `/identity` and the two old addresses that the Networking API has not;
 /// everything else, `/` too, is the Networking API's.
-pub fn join(networking: Router, identity: &Router) -> Router {
+pub fn join(networking: Router, identity: &Identity) -> Router {
     let paths = ["/v3", "/v3/", "/v3/{*path}", "/identity", "/identity/", "/identity/{*path}"];
     let old = ["/v2.0/tokens", "/v2.0/tokens/{token}", "/v2.0/tenants"];
     let mut joined = Router::new().fallback_service(networking);
     for path in paths.into_iter().chain(old) {
-        joined = joined.route_service(path, identity.clone());
+        joined = joined.route(path, any(serve).with_state(identity.clone()));
     }
     joined
 }

@@ -5,7 +5,9 @@
 
 mod addresses;
 mod attributes;
+mod availability;
 mod caller;
+mod dry_run;
 mod error;
 mod kinds;
 mod query;

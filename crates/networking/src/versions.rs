@@ -10,6 +10,36 @@ use crate::server::Answer;
 /// What is served besides the core of the API: alias, name, what it is.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
     ("address-group", "Address group", "Support address group"),
+    (
+        "network-ip-availability",
+        "Network IP Availability",
+        "Provides IP availability data for each network and subnet.",
+    ),
+    ("quotas", "Quota management support", "Expose functions for quotas management per project"),
+    (
+        "quota_details",
+        "Quota details management support",
+        "Expose functions for quotas usage statistics per project",
+    ),
+    (
+        "network-ip-availability-details",
+        "Network IP Availability Details Extension",
+        "Add ip_availability_details attribute to network-ip-availabilities resource.",
+    ),
+    (
+        "quota-check-limit-default",
+        "Quota engine limit check by default",
+        "The resource usage is checked before a new limit is set",
+    ),
+    ("quota-check-limit", "Quota engine limit check", "Checks the resource usage before a limit is set"),
+    ("rbac-policies", "RBAC Policies", "Policies that give projects access to the resources of others"),
+    ("rbac-security-groups", "rbac-security-groups", "Security groups can be shared by RBAC policies"),
+    ("rbac-address-group", "rbac-address-group", "Address groups can be shared by RBAC policies"),
+    (
+        "security-groups-default-rules",
+        "Default rules for security groups",
+        "Configure the rules that new security groups get",
+    ),
     ("security-group", "security-group", "The security groups extension."),
     ("port-security", "Port Security", "Provides port security"),
     (

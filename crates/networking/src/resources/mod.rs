@@ -5,6 +5,7 @@ mod common;
 pub(crate) mod default_rule;
 pub(crate) mod network;
 pub(crate) mod port;
+pub(crate) mod quota;
 pub(crate) mod rbac_policy;
 pub(crate) mod rule;
 pub(crate) mod security_group;
@@ -30,6 +31,8 @@ pub(crate) struct Context {
     /// In seconds since 1970.
     pub now: i64,
     pub settings: Arc<Settings>,
+    /// Whether nothing is to be changed, only told.
+    pub dry_run: bool,
 }
 
 impl Context {
@@ -52,6 +55,11 @@ pub(crate) trait Resource: Send + Sync + 'static {
     const FILTERS: &'static [&'static str] = &[];
 
     fn attributes() -> &'static [Attribute<Self::Object>];
+
+    /// The object of an id.
+    fn get(model: &Model, id: Uuid) -> Option<&Arc<Self::Object>> {
+        model.get(id)
+    }
 
     /// That it is not there, or not for who asks.
     fn not_found(id: &str) -> Error;
@@ -111,7 +119,7 @@ pub(crate) fn shown<R: Resource>(object: &R::Object, view: &View<'_>, fields: &[
 
 /// The object of an id, if who asks may know of it.
 pub(crate) fn find<'a, R: Resource>(view: &View<'a>, id: &str) -> Result<&'a Arc<R::Object>, Error> {
-    let object = Uuid::try_parse(id).ok().and_then(|id| view.model.get::<R::Object>(id));
+    let object = Uuid::try_parse(id).ok().and_then(|id| R::get(view.model, id));
     object.filter(|object| R::is_visible(object, view)).ok_or_else(|| R::not_found(id))
 }
 

@@ -213,12 +213,17 @@ pub(crate) fn traffic(input: &Input) -> Result<Rule, Error> {
     let remotes =
         [rule.remote_prefix.is_some(), rule.remote_group.is_some(), rule.remote_address_group.is_some()];
     if remotes.into_iter().filter(|given| *given).count() > 1 {
-        return Err(Error::invalid(
-            "SecurityGroupMultipleRemoteEntites",
-            "Only one of remote_ip_prefix, remote_group_id or remote_address_group_id may be provided.",
-        ));
+        return Err(several_remotes());
     }
     Ok(rule)
+}
+
+/// That a rule has more than one other end.
+pub(crate) fn several_remotes() -> Error {
+    Error::invalid(
+        "SecurityGroupMultipleRemoteEntites",
+        "Only one of remote_ip_prefix or remote_group_id or remote_address_group_id may be provided.",
+    )
 }
 
 fn protocol(text: Option<String>, ethertype: Family) -> Result<(Option<String>, Option<Protocol>), Error> {

@@ -3,6 +3,7 @@
 //! A request is decided on a draft of the objects ([`portcullis_ovn::Draft`]) and made in one transaction; reads come
 //! from a replica. Each resource is one file of `resources`, with a table of its attributes that everything follows.
 
+mod access;
 mod addresses;
 mod attributes;
 mod availability;

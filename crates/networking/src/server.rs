@@ -24,9 +24,10 @@ use crate::resources::port::Ports;
 use crate::resources::quota;
 use crate::resources::rbac_policy::RbacPolicies;
 use crate::resources::rule::Rules;
+use crate::resources::rule_set;
 use crate::resources::security_group::{self, SecurityGroups};
 use crate::resources::subnet::Subnets;
-use crate::resources::{Context, Resource, find, list, shown};
+use crate::resources::{Context, Resource, ensure_all, find, list, shown};
 use crate::{Settings, availability, dry_run, tags, time, versions};
 
 /// Knows who has a token.
@@ -160,6 +161,9 @@ impl Networking {
                 })
                 .await
             }
+            (&Method::PUT, ["security-groups", id, "rules"]) => {
+                rule_set::answer(self, request, context, id).await
+            }
             (_, [_, id, "tags", rest @ ..]) => {
                 for_resource!(collection, R => tags::answer::<R>(self, request, context, id, rest).await)
             }
@@ -199,15 +203,18 @@ impl Networking {
             .iter()
             .map(|given| check(R::attributes(), Action::Create, R::NAME, &context.caller, given))
             .collect::<Result<_, _>>()?;
+        let idempotent = flag(&request.query, "idempotent");
         self.change(context, move |draft, context| {
-            let ids = R::create_all(draft, context, &inputs)?;
-            let view = context.view(draft.model());
-            let mut objects =
-                ids.into_iter().filter_map(|id| Some(shown::<R>(draft.get::<R::Object>(id)?, &view, &[])));
-            Ok(Answer::created(match bulk {
+            let (ids, made) = match idempotent {
+                true => ensure_all::<R>(draft, context, &inputs)?,
+                false => (R::create_all(draft, context, &inputs)?, true),
+            };
+            let mut objects = ids.into_iter().filter_map(|id| object::<R>(draft, context, id));
+            let body = match bulk {
                 true => json!({ R::PLURAL: objects.collect::<Vec<_>>() }),
                 false => json!({ R::NAME: objects.next() }),
-            }))
+            };
+            Ok(if made { Answer::created(body) } else { Answer::ok(body) })
         })
         .await
     }

@@ -45,6 +45,11 @@ impl Draft {
         &self.model
     }
 
+    /// What was changed.
+    pub fn touched(&self) -> impl Iterator<Item = (Kind, Uuid)> + '_ {
+        self.touched.iter().copied()
+    }
+
     /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
         self.touched.is_empty()
@@ -190,9 +195,7 @@ fn difference(before: &Desired, after: &Desired, replica: &Replica) -> Transacti
     let mut added: BTreeMap<(&str, Uuid), BTreeMap<&'static str, Vec<Uuid>>> = BTreeMap::new();
     for reference in &after.references {
         let present = replica.row(reference.table, reference.row);
-        if !present
-            .is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member)))
-        {
+        if !present.is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member))) {
             let columns = added.entry((reference.table, reference.row)).or_default();
             columns.entry(reference.column).or_default().push(reference.member);
         }
@@ -218,8 +221,8 @@ fn difference(before: &Desired, after: &Desired, replica: &Replica) -> Transacti
         let gone = before.rows.contains_key(&(reference.table, reference.row))
             && !after.rows.contains_key(&(reference.table, reference.row));
         let present = replica.row(reference.table, reference.row);
-        let present = present
-            .is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member)));
+        let present =
+            present.is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member)));
         if present && !gone {
             let key = (reference.table, reference.row, reference.column);
             removed.entry(key).or_default().push(reference.member);

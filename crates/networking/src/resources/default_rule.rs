@@ -156,26 +156,7 @@ impl Resource for DefaultRules {
         if !context.caller.is_admin() {
             return Err(Error::forbidden("create_default_security_group_rule"));
         }
-        let remote_is_parent = input.get("remote_group_id") == Some(&Value::from(PARENT));
-        let template = RuleTemplate {
-            meta: common::meta(context, input)?,
-            rule: rule::traffic(input)?,
-            remote_is_parent,
-            in_default: input.truth("used_in_default_sg").unwrap_or(false),
-            in_others: input.truth("used_in_non_default_sg").unwrap_or(false),
-            removed: false,
-        };
-        if remote_is_parent
-            && (template.rule.remote_prefix.is_some() || template.rule.remote_address_group.is_some())
-        {
-            return Err(rule::several_remotes());
-        }
-        if !has_remote(draft, &template) {
-            return Err(match (template.rule.remote_group, template.rule.remote_address_group) {
-                (Some(group), _) => Error::group_not_found(group),
-                (None, group) => AddressGroups::not_found(&group.unwrap_or_default().to_string()),
-            });
-        }
+        let template = wanted(draft, context, input)?;
         if let Some(same) = in_force(draft).find(|other| is_twice(other, &template)) {
             return Err(Error::conflict(
                 "DefaultSecurityGroupRuleExists",
@@ -185,6 +166,15 @@ impl Resource for DefaultRules {
         let id = template.meta.id;
         draft.put(template);
         Ok(id)
+    }
+
+    fn same(draft: &Draft, context: &Context, input: &Input) -> Result<Option<Uuid>, Error> {
+        let template = wanted(draft, context, input)?;
+        let is_same = |other: &&Arc<RuleTemplate>| {
+            (other.in_default, other.in_others) == (template.in_default, template.in_others)
+                && allows_same(other, &template)
+        };
+        Ok(in_force(draft).find(is_same).map(|same| same.meta.id))
     }
 
     fn update(
@@ -208,8 +198,37 @@ impl Resource for DefaultRules {
     }
 }
 
+/// The template that a request asks for.
+fn wanted(draft: &Draft, context: &Context, input: &Input) -> Result<RuleTemplate, Error> {
+    let remote_is_parent = input.get("remote_group_id") == Some(&Value::from(PARENT));
+    let template = RuleTemplate {
+        meta: common::meta(context, input)?,
+        rule: rule::traffic(input)?,
+        remote_is_parent,
+        in_default: input.truth("used_in_default_sg").unwrap_or(false),
+        in_others: input.truth("used_in_non_default_sg").unwrap_or(false),
+        removed: false,
+    };
+    if remote_is_parent
+        && (template.rule.remote_prefix.is_some() || template.rule.remote_address_group.is_some())
+    {
+        return Err(rule::several_remotes());
+    }
+    if !has_remote(draft, &template) {
+        return Err(match (template.rule.remote_group, template.rule.remote_address_group) {
+            (Some(group), _) => Error::group_not_found(group),
+            (None, group) => AddressGroups::not_found(&group.unwrap_or_default().to_string()),
+        });
+    }
+    Ok(template)
+}
+
 /// Whether some group would get the same rule from both.
 fn is_twice(one: &RuleTemplate, other: &RuleTemplate) -> bool {
     let together = one.in_default && other.in_default || one.in_others && other.in_others;
-    together && one.remote_is_parent == other.remote_is_parent && rule::is_same(&one.rule, &other.rule)
+    together && allows_same(one, other)
+}
+
+fn allows_same(one: &RuleTemplate, other: &RuleTemplate) -> bool {
+    one.remote_is_parent == other.remote_is_parent && rule::is_same(&one.rule, &other.rule)
 }

@@ -8,6 +8,8 @@ pub(crate) mod port;
 pub(crate) mod quota;
 pub(crate) mod rbac_policy;
 pub(crate) mod rule;
+pub(crate) mod rule_set;
+mod same;
 pub(crate) mod security_group;
 pub(crate) mod subnet;
 
@@ -96,6 +98,14 @@ pub(crate) trait Resource: Send + Sync + 'static {
         inputs.iter().map(|input| Self::create(draft, context, input)).collect()
     }
 
+    /// An object that is as a request to create wants one.
+    fn same(draft: &Draft, context: &Context, input: &Input) -> Result<Option<Uuid>, Error>
+    where
+        Self: Sized,
+    {
+        same::by_attributes::<Self>(draft, context, input)
+    }
+
     fn update(
         draft: &mut Draft,
         context: &Context,
@@ -103,6 +113,26 @@ pub(crate) trait Resource: Send + Sync + 'static {
         input: &Input,
     ) -> Result<(), Error>;
     fn delete(draft: &mut Draft, context: &Context, old: &Arc<Self::Object>) -> Result<(), Error>;
+}
+
+/// Makes those that are not there already, and says whether there was one.
+pub(crate) fn ensure_all<R: Resource>(
+    draft: &mut Draft,
+    context: &Context,
+    inputs: &[Input],
+) -> Result<(Vec<Uuid>, bool), Error> {
+    let mut made = false;
+    let mut ids = Vec::new();
+    for input in inputs {
+        ids.push(match R::same(draft, context, input)? {
+            Some(id) => id,
+            None => {
+                made = true;
+                R::create(draft, context, input)?
+            }
+        });
+    }
+    Ok((ids, made))
 }
 
 /// An object as its attributes.

@@ -3,7 +3,7 @@ use std::sync::{Arc, LazyLock};
 
 use portcullis_ovn::objects::{AddressGroup, Meta, Network, Port, RbacPolicy, Router, SecurityGroup};
 use portcullis_ovn::{Draft, Model};
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
 use super::address_group::AddressGroups;

@@ -138,6 +138,20 @@ impl Resource for Rules {
         Ok(id)
     }
 
+    fn create_all(draft: &mut Draft, context: &Context, inputs: &[Input]) -> Result<Vec<Uuid>, Error> {
+        if inputs.len() > 1 {
+            let rules: Vec<Rule> =
+                inputs.iter().map(|input| wanted(draft, context, input)).collect::<Result<_, _>>()?;
+            check_together(&rules)?;
+        }
+        inputs.iter().map(|input| Self::create(draft, context, input)).collect()
+    }
+
+    fn same(draft: &Draft, context: &Context, input: &Input) -> Result<Option<Uuid>, Error> {
+        let rule = wanted(draft, context, input)?;
+        Ok(draft.rules_of_group(rule.group).find(|other| is_same(other, &rule)).map(|same| same.meta.id))
+    }
+
     fn update(_draft: &mut Draft, _context: &Context, _old: &Arc<Rule>, _input: &Input) -> Result<(), Error> {
         // No attribute can be changed, so nothing is left to change.
         Ok(())
@@ -148,6 +162,29 @@ impl Resource for Rules {
         common::bump::<SecurityGroup>(draft, context, old.group);
         Ok(())
     }
+}
+
+/// What must hold between the rules of one request.
+pub(crate) fn check_together(rules: &[Rule]) -> Result<(), Error> {
+    if rules.windows(2).any(|pair| pair[0].group != pair[1].group) {
+        return Err(several_groups());
+    }
+    let is_twice = |place: usize| rules[..place].iter().any(|other| is_same(other, &rules[place]));
+    if (0..rules.len()).any(is_twice) {
+        return Err(Error::conflict(
+            "DuplicateSecurityGroupRuleInPost",
+            "Duplicate Security Group Rule in POST.",
+        ));
+    }
+    Ok(())
+}
+
+/// That the rules of a request are not all of one group.
+pub(crate) fn several_groups() -> Error {
+    Error::invalid(
+        "SecurityGroupNotSingleGroupRules",
+        "Only allowed to update rules for one security profile at a time",
+    )
 }
 
 /// The rule that a request asks for.

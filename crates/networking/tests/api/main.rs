@@ -3,5 +3,8 @@
 mod availability;
 mod client;
 mod default_rules;
+mod dry_run;
+mod idempotent;
 mod quotas;
 mod rbac_policies;
+mod rule_sets;

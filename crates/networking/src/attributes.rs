@@ -88,6 +88,11 @@ impl<T> Attribute<T> {
         Attribute { filter: true, ..self }
     }
 
+    /// That lists can be filtered and sorted by, though its values are checked in a way of its own.
+    pub fn query(self) -> Self {
+        Attribute { filter: true, sort: true, ..self }
+    }
+
     /// That lists cannot be sorted or filtered by.
     pub(crate) fn no_query(self) -> Self {
         Attribute { filter: false, sort: false, ..self }

@@ -24,6 +24,11 @@ impl Caller {
         self.is_admin() || self.has("member") || self.has("manager")
     }
 
+    /// May look at how much its project may have, and has.
+    pub fn is_manager(&self) -> bool {
+        self.is_admin() || self.has("manager")
+    }
+
     /// May look at its project's objects.
     pub fn is_reader(&self) -> bool {
         self.is_member() || self.has("reader")

@@ -3,9 +3,12 @@
 //! A request is decided on a draft of the objects ([`portcullis_ovn::Draft`]) and made in one transaction; reads come
 //! from a replica. Each resource is one file of `resources`, with a table of its attributes that everything follows.
 
+mod access;
 mod addresses;
 mod attributes;
+mod availability;
 mod caller;
+mod dry_run;
 mod error;
 pub mod identity;
 mod kinds;

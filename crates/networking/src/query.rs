@@ -17,8 +17,6 @@ pub(crate) struct Query {
     pub limit: Option<usize>,
     pub marker: Option<String>,
     pub reverse: bool,
-    pub dry_run: bool,
-    pub idempotent: bool,
 }
 
 /// The pairs of a query string.
@@ -30,6 +28,15 @@ pub(crate) fn pairs(text: &str) -> Vec<(String, String)> {
             (decoded(key), decoded(value))
         })
         .collect()
+}
+
+/// Whether a query says yes to something.
+pub(crate) fn flag(text: &str, name: &str) -> bool {
+    pairs(text).iter().any(|(key, value)| key == name && is_true(value))
+}
+
+fn is_true(text: &str) -> bool {
+    text.eq_ignore_ascii_case("true") || text == "1"
 }
 
 /// Undoes the escapes of an address.
@@ -82,9 +89,7 @@ impl Query {
                 "sort_dir" => directions.push(value),
                 "limit" => query.limit = limit(&value)?,
                 "marker" => query.marker = Some(value),
-                "page_reverse" => query.reverse = value.eq_ignore_ascii_case("true") || value == "1",
-                "dry_run" => query.dry_run = value.eq_ignore_ascii_case("true") || value == "1",
-                "idempotent" => query.idempotent = value.eq_ignore_ascii_case("true") || value == "1",
+                "page_reverse" => query.reverse = is_true(&value),
                 name => {
                     let attribute =
                         attributes.iter().find(|attribute| attribute.name == name && attribute.filter);

@@ -30,9 +30,13 @@ pub(crate) fn row_of(project: &str) -> Uuid {
 /// How much of a resource a project may have.
 pub(crate) fn limit(model: &Model, context: &Context, project: &str, resource: &str) -> i64 {
     let own = model.get::<Quota>(row_of(project)).and_then(|quota| quota.limits.get(resource).copied());
-    own.or_else(|| context.settings.quotas.get(resource).copied())
-        .or_else(|| DEFAULTS.iter().find(|(name, _)| *name == resource).map(|(_, limit)| *limit))
-        .unwrap_or(-1)
+    own.unwrap_or_else(|| default_limit(context, resource))
+}
+
+/// How much of a resource projects may have that have no limit of their own.
+pub(crate) fn default_limit(context: &Context, resource: &str) -> i64 {
+    let set = context.settings.quotas.get(resource).copied();
+    set.or_else(|| DEFAULTS.iter().find(|(name, _)| *name == resource).map(|(_, limit)| *limit)).unwrap_or(-1)
 }
 
 /// How much of a resource a project has.

@@ -15,18 +15,22 @@ use uuid::Uuid;
 use crate::attributes::{Action, Input, check};
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::query::Query;
+use crate::query::{Query, flag};
 use crate::request::Request;
 use crate::resources::address_group::{self, AddressGroups};
+use crate::resources::default_rule::DefaultRules;
 use crate::resources::floating_ip::FloatingIps;
 use crate::resources::network::Networks;
 use crate::resources::port::Ports;
+use crate::resources::quota;
+use crate::resources::rbac_policy::RbacPolicies;
 use crate::resources::router::{self, Routers};
 use crate::resources::rule::Rules;
+use crate::resources::rule_set;
 use crate::resources::security_group::{self, SecurityGroups};
 use crate::resources::subnet::Subnets;
-use crate::resources::{Context, Resource, find, list, shown};
-use crate::{Settings, tags, time, versions};
+use crate::resources::{Context, Resource, ensure_all, find, list, shown};
+use crate::{Settings, availability, dry_run, tags, time, versions};
 
 /// Knows who has a token.
 pub trait Authenticate: Send + Sync + 'static {
@@ -94,6 +98,8 @@ macro_rules! for_resource {
             "security-groups" => for_resource!(@ SecurityGroups, $resource, $then),
             "security-group-rules" => for_resource!(@ Rules, $resource, $then),
             "address-groups" => for_resource!(@ AddressGroups, $resource, $then),
+            "default-security-group-rules" => for_resource!(@ DefaultRules, $resource, $then),
+            "rbac-policies" => for_resource!(@ RbacPolicies, $resource, $then),
             _ => Err(Error::no_such_resource()),
         }
     };
@@ -128,9 +134,19 @@ impl Networking {
         if !caller.is_reader() {
             return Err(Error::forbidden("project_reader"));
         }
-        let context = Context { caller, now: time::now(), settings: Arc::clone(&self.settings) };
+        let context = Context {
+            caller,
+            now: time::now(),
+            settings: Arc::clone(&self.settings),
+            dry_run: flag(&request.query, "dry_run"),
+        };
         let collection = path.get(1).copied().unwrap_or_default();
         match (&request.method, &path[1..]) {
+            (_, ["quotas", rest @ ..]) => quota::answer(self, request, context, rest).await,
+            (&Method::GET, ["network-ip-availabilities"]) => availability::list(self, request, &context),
+            (&Method::GET, ["network-ip-availabilities", id]) => {
+                availability::show(self, request, &context, id)
+            }
             (&Method::GET, [_]) => for_resource!(collection, R => self.list::<R>(request, &context).await),
             (&Method::POST, [_]) => for_resource!(collection, R => self.create::<R>(request, context).await),
             (&Method::GET, [_, id]) => for_resource!(collection, R => self.show::<R>(request, &context, id)),
@@ -162,6 +178,9 @@ impl Networking {
                     router::change_routes(draft, context, id, &body, add)
                 })
                 .await
+            }
+            (&Method::PUT, ["security-groups", id, "rules"]) => {
+                rule_set::answer(self, request, context, id).await
             }
             (_, [_, id, "tags", rest @ ..]) => {
                 for_resource!(collection, R => tags::answer::<R>(self, request, context, id, rest).await)
@@ -203,22 +222,20 @@ impl Networking {
             .iter()
             .map(|given| check(R::attributes(), Action::Create, R::NAME, &context.caller, given))
             .collect::<Result<_, _>>()?;
-        let objects = self
-            .store
-            .change(move |draft| {
-                let ids = R::create_all(draft, &context, &inputs)?;
-                let view = context.view(draft.model());
-                Ok(ids
-                    .into_iter()
-                    .filter_map(|id| Some(shown::<R>(draft.get::<R::Object>(id)?, &view, &[])))
-                    .collect::<Vec<Value>>())
-            })
-            .await
-            .map_err(Error::from)?;
-        Ok(Answer::created(match (bulk, objects.into_iter()) {
-            (true, objects) => json!({ R::PLURAL: objects.collect::<Vec<_>>() }),
-            (false, mut objects) => json!({ R::NAME: objects.next() }),
-        }))
+        let idempotent = flag(&request.query, "idempotent");
+        self.change(context, move |draft, context| {
+            let (ids, made) = match idempotent {
+                true => ensure_all::<R>(draft, context, &inputs)?,
+                false => (R::create_all(draft, context, &inputs)?, true),
+            };
+            let mut objects = ids.into_iter().filter_map(|id| object::<R>(draft, context, id));
+            let body = match bulk {
+                true => json!({ R::PLURAL: objects.collect::<Vec<_>>() }),
+                false => json!({ R::NAME: objects.next() }),
+            };
+            Ok(if made { Answer::created(body) } else { Answer::ok(body) })
+        })
+        .await
     }
 
     async fn update<R: Resource>(
@@ -233,17 +250,12 @@ impl Networking {
         let model = self.store.model();
         let known = find::<R>(&context.view(&model), id)?.id();
         let input = check(R::attributes(), Action::Update, R::NAME, &context.caller, &given)?;
-        let object = self
-            .store
-            .change(move |draft| {
-                let old = changeable::<R>(draft, &context, known, "update", revision)?;
-                R::update(draft, &context, &old, &input)?;
-                let view = context.view(draft.model());
-                Ok(draft.get::<R::Object>(known).map(|object| shown::<R>(object, &view, &[])))
-            })
-            .await
-            .map_err(Error::from)?;
-        Ok(Answer::ok(json!({ R::NAME: object })))
+        self.change(context, move |draft, context| {
+            let old = changeable::<R>(draft, context, known, "update", revision)?;
+            R::update(draft, context, &old, &input)?;
+            Ok(Answer::ok(json!({ R::NAME: object::<R>(draft, context, known) })))
+        })
+        .await
     }
 
     async fn delete<R: Resource>(
@@ -254,14 +266,12 @@ impl Networking {
     ) -> Result<Answer, Error> {
         let revision = request.revision;
         let known = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
-        self.store
-            .change(move |draft| {
-                let old = changeable::<R>(draft, &context, known, "delete", revision)?;
-                R::delete(draft, &context, &old)
-            })
-            .await
-            .map_err(Error::from)?;
-        Ok(Answer::nothing())
+        self.change(context, move |draft, context| {
+            let old = changeable::<R>(draft, context, known, "delete", revision)?;
+            R::delete(draft, context, &old)?;
+            Ok(Answer::nothing())
+        })
+        .await
     }
 
     /// Does something else to an object, and answers with it.
@@ -272,33 +282,48 @@ impl Networking {
         act: impl Fn(&mut Draft, &Context, Uuid) -> Result<(), Error> + Send + 'static,
     ) -> Result<Answer, Error> {
         let id = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
-        let object = self
-            .store
-            .change(move |draft| {
-                changeable::<R>(draft, &context, id, "update", None)?;
-                act(draft, &context, id)?;
-                let view = context.view(draft.model());
-                Ok(draft.get::<R::Object>(id).map(|object| shown::<R>(object, &view, &[])))
-            })
-            .await
-            .map_err(Error::from)?;
-        Ok(Answer::ok(json!({ R::NAME: object })))
+        self.change(context, move |draft, context| {
+            changeable::<R>(draft, context, id, "update", None)?;
+            act(draft, context, id)?;
+            Ok(Answer::ok(json!({ R::NAME: object::<R>(draft, context, id) })))
+        })
+        .await
+    }
+
+    /// Makes a change and answers as the decision says; on a dry run, tells what it would be.
+    pub(crate) async fn change(
+        &self,
+        context: Context,
+        mut decide: impl FnMut(&mut Draft, &Context) -> Result<Answer, Error> + Send + 'static,
+    ) -> Result<Answer, Error> {
+        if context.dry_run {
+            let mut draft = Draft::new(self.store.model());
+            let answer = decide(&mut draft, &context)?;
+            return Ok(dry_run::told(&self.store, &draft, &context, answer));
+        }
+        Ok(self.store.change(move |draft| decide(draft, &context)).await?)
     }
 
     /// Connects a router, or disconnects it.
     async fn connect(&self, context: Context, id: &str, body: Value, add: bool) -> Result<Answer, Error> {
         let id = Uuid::try_parse(id).map_err(|_| Routers::not_found(id))?;
-        let decide = move |draft: &mut Draft| {
-            changeable::<Routers>(draft, &context, id, "update", None)?;
+        self.change(context, move |draft, context| {
+            changeable::<Routers>(draft, context, id, "update", None)?;
             let act = if add { router::add_interface } else { router::remove_interface };
-            act(draft, &context, id, &body)
-        };
-        self.store.change(decide).await.map(Answer::ok).map_err(Error::from)
+            act(draft, context, id, &body).map(Answer::ok)
+        })
+        .await
     }
 
     pub(crate) fn store(&self) -> &Store {
         &self.store
     }
+}
+
+/// An object as it would be.
+pub(crate) fn object<R: Resource>(draft: &Draft, context: &Context, id: Uuid) -> Option<Value> {
+    let view = context.view(draft.model());
+    R::get(draft, id).map(|object| shown::<R>(object, &view, &[]))
 }
 
 /// The object of an id, if who asks may change it and it is as it should be.

@@ -38,48 +38,41 @@ pub(crate) async fn answer<R: Resource>(
         }
         (&Method::PUT, []) => {
             let tags = given(&request.json()?)?;
-            let shown = tags.clone();
             edit::<R>(networking, context, id, move |known| {
                 known.clone_from(&tags);
-                Ok(())
+                Ok(Answer::ok(json!({"tags": tags})))
             })
-            .await?;
-            Ok(Answer::ok(json!({"tags": shown})))
+            .await
         }
         (&Method::POST, []) => {
             let tags = given(&request.json()?)?;
-            let shown = tags.clone();
             edit::<R>(networking, context, id, move |known| {
                 known.extend(tags.iter().cloned());
-                Ok(())
+                Ok(Answer::ok(json!({"tags": tags})))
             })
-            .await?;
-            Ok(Answer::ok(json!({"tags": shown})))
+            .await
         }
         (&Method::PUT, [tag]) => {
             let tag = checked(tag)?;
             edit::<R>(networking, context, id, move |known| {
                 known.insert(tag.clone());
-                Ok(())
+                Ok(Answer::created(Value::Null))
             })
-            .await?;
-            Ok(Answer::created(Value::Null))
+            .await
         }
         (&Method::DELETE, []) => {
             edit::<R>(networking, context, id, |known| {
                 known.clear();
-                Ok(())
+                Ok(Answer::nothing())
             })
-            .await?;
-            Ok(Answer::nothing())
+            .await
         }
         (&Method::DELETE, [tag]) => {
             let tag = (*tag).to_owned();
             edit::<R>(networking, context, id, move |known| {
-                if known.remove(&tag) { Ok(()) } else { Err(not_found(&tag)) }
+                if known.remove(&tag) { Ok(Answer::nothing()) } else { Err(not_found(&tag)) }
             })
-            .await?;
-            Ok(Answer::nothing())
+            .await
         }
         _ => Err(Error::no_such_resource()),
     }
@@ -93,20 +86,20 @@ async fn edit<R: Resource>(
     networking: &Networking,
     context: Context,
     id: Uuid,
-    edit: impl Fn(&mut BTreeSet<String>) -> Result<(), Error> + Send + 'static,
-) -> Result<(), Error> {
-    let decide = move |draft: &mut Draft| {
-        let old = changeable::<R>(draft, &context, id, "update", None)?;
+    edit: impl Fn(&mut BTreeSet<String>) -> Result<Answer, Error> + Send + 'static,
+) -> Result<Answer, Error> {
+    let decide = move |draft: &mut Draft, context: &Context| {
+        let old = changeable::<R>(draft, context, id, "update", None)?;
         let mut object = R::Object::clone(&old);
-        edit(&mut object.meta_mut().tags)?;
+        let answer = edit(&mut object.meta_mut().tags)?;
         if object.meta().tags != old.meta().tags {
             object.meta_mut().updated = context.now;
             object.meta_mut().revision += 1;
             draft.put(object);
         }
-        Ok(())
+        Ok(answer)
     };
-    networking.store().change(decide).await.map_err(Error::from)
+    networking.change(context, decide).await
 }
 
 fn given(body: &Value) -> Result<BTreeSet<String>, Error> {

@@ -69,6 +69,26 @@ const EXTENSIONS: &[(&str, &str, &str)] = &[
     ),
     ("subnet-service-types", "Subnets for some ports", "A subnet can be for ports of some owners only."),
     ("tag-creation", "Creation of tags", "Several tags can be added at once."),
+    (
+        "floating-ip-router-writable",
+        "Routers of floating addresses",
+        "The router of a floating address can be chosen.",
+    ),
+    ("network-ip-availability", "Free addresses", "How many addresses of a network are used."),
+    ("network-ip-availability-details", "Free addresses in detail", "The same, by subnet and by pool."),
+    (
+        "port-mac-address-regenerate",
+        "New hardware addresses",
+        "A port can be given another hardware address.",
+    ),
+    ("quota-check-limit", "Checked quotas", "A quota can be refused if more is used already."),
+    ("quota-check-limit-default", "Quotas checked by default", "A quota is refused if more is used already."),
+    ("quota_details", "Quotas in detail", "How much of a quota is used."),
+    ("quotas", "Quotas", "How much a project may have."),
+    ("rbac-address-group", "Shared address groups", "Address groups can be given to other projects."),
+    ("rbac-policies", "Sharing", "Objects can be given to other projects."),
+    ("rbac-security-groups", "Shared groups", "Security groups can be given to other projects."),
+    ("security-groups-default-rules", "Rules of new groups", "The rules that new groups get can be chosen."),
 ];
 
 /// Answers what needs no token.

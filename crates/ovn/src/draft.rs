@@ -45,6 +45,11 @@ impl Draft {
         &self.model
     }
 
+    /// What was changed.
+    pub fn touched(&self) -> impl Iterator<Item = (Kind, Uuid)> + '_ {
+        self.touched.iter().copied()
+    }
+
     /// Whether nothing was changed.
     pub fn is_empty(&self) -> bool {
         self.touched.is_empty()

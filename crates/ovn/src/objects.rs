@@ -447,6 +447,8 @@ pub struct RuleTemplate {
     pub remote_is_parent: bool,
     pub in_default: bool,
     pub in_others: bool,
+    /// Whether it says that one of the usual rules, which are not stored, is not in force any more.
+    pub removed: bool,
 }
 
 /// Something of one project that another may use.

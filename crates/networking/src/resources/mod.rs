@@ -6,9 +6,12 @@ pub(crate) mod default_rule;
 pub(crate) mod floating_ip;
 pub(crate) mod network;
 pub(crate) mod port;
+pub(crate) mod quota;
 pub(crate) mod rbac_policy;
 pub(crate) mod router;
 pub(crate) mod rule;
+pub(crate) mod rule_set;
+mod same;
 pub(crate) mod security_group;
 pub(crate) mod subnet;
 
@@ -32,6 +35,8 @@ pub(crate) struct Context {
     /// In seconds since 1970.
     pub now: i64,
     pub settings: Arc<Settings>,
+    /// Whether nothing is to be changed, only told.
+    pub dry_run: bool,
 }
 
 impl Context {
@@ -54,6 +59,11 @@ pub(crate) trait Resource: Send + Sync + 'static {
     const FILTERS: &'static [&'static str] = &[];
 
     fn attributes() -> &'static [Attribute<Self::Object>];
+
+    /// The object of an id.
+    fn get(model: &Model, id: Uuid) -> Option<&Arc<Self::Object>> {
+        model.get(id)
+    }
 
     /// That it is not there, or not for who asks.
     fn not_found(id: &str) -> Error;
@@ -96,6 +106,14 @@ pub(crate) trait Resource: Send + Sync + 'static {
         inputs.iter().map(|input| Self::create(draft, context, input)).collect()
     }
 
+    /// An object that is as a request to create wants one.
+    fn same(draft: &Draft, context: &Context, input: &Input) -> Result<Option<Uuid>, Error>
+    where
+        Self: Sized,
+    {
+        same::by_attributes::<Self>(draft, context, input)
+    }
+
     fn update(
         draft: &mut Draft,
         context: &Context,
@@ -103,6 +121,26 @@ pub(crate) trait Resource: Send + Sync + 'static {
         input: &Input,
     ) -> Result<(), Error>;
     fn delete(draft: &mut Draft, context: &Context, old: &Arc<Self::Object>) -> Result<(), Error>;
+}
+
+/// Makes those that are not there already, and says whether there was one.
+pub(crate) fn ensure_all<R: Resource>(
+    draft: &mut Draft,
+    context: &Context,
+    inputs: &[Input],
+) -> Result<(Vec<Uuid>, bool), Error> {
+    let mut made = false;
+    let mut ids = Vec::new();
+    for input in inputs {
+        ids.push(match R::same(draft, context, input)? {
+            Some(id) => id,
+            None => {
+                made = true;
+                R::create(draft, context, input)?
+            }
+        });
+    }
+    Ok((ids, made))
 }
 
 /// An object as its attributes.
@@ -119,7 +157,7 @@ pub(crate) fn shown<R: Resource>(object: &R::Object, view: &View<'_>, fields: &[
 
 /// The object of an id, if who asks may know of it.
 pub(crate) fn find<'a, R: Resource>(view: &View<'a>, id: &str) -> Result<&'a Arc<R::Object>, Error> {
-    let object = Uuid::try_parse(id).ok().and_then(|id| view.model.get::<R::Object>(id));
+    let object = Uuid::try_parse(id).ok().and_then(|id| R::get(view.model, id));
     object.filter(|object| R::is_visible(object, view)).ok_or_else(|| R::not_found(id))
 }
 

@@ -1,4 +1,3 @@
-use std::collections::BTreeSet;
 use std::sync::{Arc, LazyLock};
 
 use portcullis_core::Family;
@@ -190,7 +189,7 @@ impl Resource for Networks {
         }
         if let Some(shared) = input.truth("shared") {
             if !shared {
-                check_unshare(draft, &network, None)?;
+                check_unshare(draft, &network)?;
             }
             set_policy(draft, context, id, "access_as_shared", shared);
         }
@@ -309,30 +308,15 @@ fn set_policy(draft: &mut Draft, context: &Context, network: Uuid, action: &str,
     }
 }
 
-/// Whether nobody would lose what they use of a network if it were not given any more: to a project, or to everybody.
-pub(crate) fn check_unshare(draft: &Draft, network: &Network, target: Option<&str>) -> Result<(), Error> {
-    let owner = &network.meta.project;
-    let others: BTreeSet<&str> = draft
-        .ports_of_network(network.meta.id)
-        .filter(|port| !port.device_owner.starts_with("network:"))
-        .map(|port| port.meta.project.as_str())
-        .chain(draft.subnets_of_network(network.meta.id).map(|subnet| subnet.meta.project.as_str()))
-        .filter(|project| project != owner)
-        .collect();
-    let still = |project: &str| {
-        draft.policies_of(network.meta.id).any(|policy| {
-            let goes = policy.target == target.unwrap_or("*");
-            policy.action == "access_as_shared" && !goes && (policy.target == "*" || policy.target == project)
-        })
-    };
-    let loses =
-        |project: &&&str| target.is_none_or(|target| target == "*" || target == **project) && !still(project);
-    if others.iter().any(|project| loses(&project)) {
+/// Whether nobody would lose what they use of a network if it were not everybody's any more.
+fn check_unshare(draft: &Draft, network: &Network) -> Result<(), Error> {
+    let policy = super::rbac_policy::everybody("network", network.meta.id, "access_as_shared");
+    if super::rbac_policy::is_needed(draft, &policy, None) {
         return Err(Error::conflict(
             "InvalidSharedSetting",
             format!(
-                "Unable to reconfigure sharing settings for network {}. Multiple tenants are using it.",
-                network.meta.name
+                "Unable to reconfigure sharing settings for network {}. Multiple projects are using it.",
+                network.meta.id
             ),
         ));
     }

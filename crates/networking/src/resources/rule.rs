@@ -145,6 +145,20 @@ impl Resource for Rules {
         Ok(id)
     }
 
+    fn create_all(draft: &mut Draft, context: &Context, inputs: &[Input]) -> Result<Vec<Uuid>, Error> {
+        if inputs.len() > 1 {
+            let rules: Vec<Rule> =
+                inputs.iter().map(|input| wanted(draft, context, input)).collect::<Result<_, _>>()?;
+            check_together(&rules)?;
+        }
+        inputs.iter().map(|input| Self::create(draft, context, input)).collect()
+    }
+
+    fn same(draft: &Draft, context: &Context, input: &Input) -> Result<Option<Uuid>, Error> {
+        let rule = wanted(draft, context, input)?;
+        Ok(draft.rules_of_group(rule.group).find(|other| is_same(other, &rule)).map(|same| same.meta.id))
+    }
+
     fn update(_draft: &mut Draft, _context: &Context, _old: &Arc<Rule>, _input: &Input) -> Result<(), Error> {
         // No attribute can be changed, so nothing is left to change.
         Ok(())
@@ -155,6 +169,29 @@ impl Resource for Rules {
         common::bump::<SecurityGroup>(draft, context, old.group);
         Ok(())
     }
+}
+
+/// What must hold between the rules of one request.
+pub(crate) fn check_together(rules: &[Rule]) -> Result<(), Error> {
+    if rules.windows(2).any(|pair| pair[0].group != pair[1].group) {
+        return Err(several_groups());
+    }
+    let is_twice = |place: usize| rules[..place].iter().any(|other| is_same(other, &rules[place]));
+    if (0..rules.len()).any(is_twice) {
+        return Err(Error::conflict(
+            "DuplicateSecurityGroupRuleInPost",
+            "Duplicate Security Group Rule in POST.",
+        ));
+    }
+    Ok(())
+}
+
+/// That the rules of a request are not all of one group.
+pub(crate) fn several_groups() -> Error {
+    Error::invalid(
+        "SecurityGroupNotSingleGroupRules",
+        "Only allowed to update rules for one security profile at a time",
+    )
 }
 
 /// The rule that a request asks for.
@@ -220,10 +257,7 @@ pub(crate) fn traffic(input: &Input) -> Result<Rule, Error> {
     let remotes =
         [rule.remote_prefix.is_some(), rule.remote_group.is_some(), rule.remote_address_group.is_some()];
     if remotes.into_iter().filter(|given| *given).count() > 1 {
-        return Err(Error::invalid(
-            "SecurityGroupMultipleRemoteEntites",
-            "Only one of remote_ip_prefix, remote_group_id or remote_address_group_id may be provided.",
-        ));
+        return Err(several_remotes());
     }
     Ok(rule)
 }
@@ -238,6 +272,14 @@ fn remote_group(input: &Input) -> Result<Option<Uuid>, Error> {
 
 /// Protocols that are parts of IPv6 alone: its options, fragments, and it itself in another packet.
 const OF_IPV6: [u8; 6] = [41, 43, 44, 58, 59, 60];
+
+/// That a rule has more than one other end.
+pub(crate) fn several_remotes() -> Error {
+    Error::invalid(
+        "SecurityGroupMultipleRemoteEntites",
+        "Only one of remote_ip_prefix or remote_group_id or remote_address_group_id may be provided.",
+    )
+}
 
 fn protocol(text: Option<String>, ethertype: Family) -> Result<(Option<String>, Option<Protocol>), Error> {
     let Some(text) = text.filter(|text| text != "any" && !text.is_empty()) else { return Ok((None, None)) };

@@ -176,9 +176,10 @@ pub(crate) fn ensure_default(
 /// Adds a group with the rules that the templates say.
 fn add(draft: &mut Draft, context: &Context, group: SecurityGroup) -> Result<Uuid, Error> {
     let id = group.meta.id;
-    let templates: Vec<RuleTemplate> = super::default_rule::in_force(draft)
-        .into_iter()
+    let templates: Vec<Arc<RuleTemplate>> = super::default_rule::in_force(draft)
         .filter(|template| if group.is_default { template.in_default } else { template.in_others })
+        .filter(|template| super::default_rule::has_remote(draft, template))
+        .cloned()
         .collect();
     let project = group.meta.project.clone();
     // The rules belong to the group, but a project that may have none gets no group either.
@@ -192,13 +193,12 @@ fn add(draft: &mut Draft, context: &Context, group: SecurityGroup) -> Result<Uui
         let meta = Meta {
             id: Uuid::new_v4(),
             project: project.clone(),
-            description: template.meta.description,
             created: context.now,
             updated: context.now,
             ..Meta::default()
         };
         let remote_group = if template.remote_is_parent { Some(id) } else { template.rule.remote_group };
-        draft.put(Rule { meta, group: id, remote_group, ..template.rule });
+        draft.put(Rule { meta, group: id, remote_group, ..template.rule.clone() });
     }
     Ok(id)
 }

@@ -1,0 +1,187 @@
+//! A server on a northbound database of its own, asked without a socket.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use portcullis_networking::{Authenticate, Caller, Error, Networking, Settings};
+use portcullis_ovn::{Options, Store, StoreSettings};
+use portcullis_testkit::parts::ovn::Ovn;
+use serde_json::{Value, json};
+use tokio::runtime::Runtime;
+use tower::ServiceExt;
+use uuid::Uuid;
+
+/// A token says it all: `user:project:role,role`.
+struct Words;
+
+impl Authenticate for Words {
+    fn caller<'a>(
+        &'a self,
+        token: &'a str,
+    ) -> Pin<Box<dyn Future<Output = Result<Arc<Caller>, Error>> + Send + 'a>> {
+        let parts: Vec<&str> = token.split(':').collect();
+        let caller = match parts[..] {
+            [user, project, roles] => Ok(Arc::new(Caller {
+                user: user.to_owned(),
+                project: project.to_owned(),
+                project_name: project.to_owned(),
+                roles: roles.split(',').map(str::to_owned).collect(),
+            })),
+            _ => Err(Error::unauthorized()),
+        };
+        Box::pin(std::future::ready(caller))
+    }
+}
+
+/// The tests of a binary share a runtime, so that what one of them started lives on for the others.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
+
+pub struct Api {
+    pub ovn: Ovn,
+    router: Router,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: StatusCode,
+    pub text: String,
+    pub body: Value,
+}
+
+impl Reply {
+    /// The name of the error.
+    pub fn kind(&self) -> &str {
+        self.body["NeutronError"]["type"].as_str().unwrap_or_default()
+    }
+
+    pub fn message(&self) -> &str {
+        self.body["NeutronError"]["message"].as_str().unwrap_or_default()
+    }
+}
+
+/// The server that most tests share; each has projects of its own.
+pub fn shared() -> &'static Api {
+    static SHARED: LazyLock<Api> = LazyLock::new(Api::start);
+    &SHARED
+}
+
+impl Api {
+    pub fn start() -> Self {
+        let ovn = portcullis_testkit::ovn();
+        let remotes = vec![ovn.northbound().parse().unwrap()];
+        let router = RUNTIME.block_on(async {
+            let store = Store::start(StoreSettings {
+                remotes,
+                tls: None,
+                durable: false,
+                coexist: false,
+                read_only: false,
+                options: Options::default(),
+            });
+            store.opened().await.unwrap();
+            Networking::new(store, Settings::default(), Arc::new(Words), false).router()
+        });
+        Api { ovn, router }
+    }
+
+    /// Somebody with a role in a new project.
+    pub fn user(&'static self, role: &str) -> User {
+        self.user_of(&Uuid::new_v4().simple().to_string(), role)
+    }
+
+    pub fn user_of(&'static self, project: &str, role: &str) -> User {
+        User { api: self, project: project.to_owned(), role: role.to_owned() }
+    }
+
+    pub fn admin(&'static self) -> User {
+        self.user("admin")
+    }
+}
+
+/// Somebody who asks.
+pub struct User {
+    api: &'static Api,
+    pub project: String,
+    role: String,
+}
+
+impl User {
+    /// The same project, in another role.
+    pub fn with(&self, role: &str) -> User {
+        self.api.user_of(&self.project, role)
+    }
+
+    pub fn send(&self, method: &str, path: &str, body: impl Into<Body>) -> Reply {
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("/v2.0/{path}"))
+            .header("x-auth-token", format!("somebody:{}:{}", self.project, self.role))
+            .body(body.into())
+            .unwrap();
+        let router = self.api.router.clone();
+        RUNTIME.block_on(async move {
+            let response = router.oneshot(request).await.unwrap();
+            let status = response.status();
+            let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            let body = serde_json::from_str(&text).unwrap_or(Value::Null);
+            Reply { status, text, body }
+        })
+    }
+
+    pub fn get(&self, path: &str) -> Value {
+        let reply = self.send("GET", path, Body::empty());
+        assert_eq!(reply.status, StatusCode::OK, "GET {path}: {}", reply.text);
+        reply.body
+    }
+
+    pub fn post(&self, path: &str, body: Value) -> Reply {
+        self.send("POST", path, body.to_string())
+    }
+
+    pub fn put(&self, path: &str, body: Value) -> Reply {
+        self.send("PUT", path, body.to_string())
+    }
+
+    pub fn delete(&self, path: &str) -> Reply {
+        self.send("DELETE", path, Body::empty())
+    }
+
+    /// Makes an object, and gives it back.
+    pub fn make(&self, collection: &str, name: &str, attributes: Value) -> Value {
+        let reply = self.post(collection, json!({ name: attributes }));
+        assert_eq!(reply.status, StatusCode::CREATED, "{}", reply.text);
+        reply.body[name].clone()
+    }
+
+    pub fn network(&self) -> String {
+        id(&self.make("networks", "network", json!({"name": "n"})))
+    }
+
+    pub fn subnet(&self, network: &str, cidr: &str) -> String {
+        let version = if cidr.contains(':') { 6 } else { 4 };
+        let subnet = json!({"network_id": network, "cidr": cidr, "ip_version": version});
+        id(&self.make("subnets", "subnet", subnet))
+    }
+
+    pub fn group(&self, name: &str) -> String {
+        id(&self.make("security-groups", "security_group", json!({"name": name})))
+    }
+
+    pub fn rule(&self, attributes: Value) -> String {
+        id(&self.make("security-group-rules", "security_group_rule", attributes))
+    }
+
+    pub fn port(&self, attributes: Value) -> Value {
+        self.make("ports", "port", attributes)
+    }
+}
+
+pub fn id(object: &Value) -> String {
+    object["id"].as_str().unwrap().to_owned()
+}

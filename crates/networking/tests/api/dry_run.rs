@@ -1,0 +1,112 @@
+use serde_json::{Value, json};
+
+use crate::client::{Reply, User, id, shared};
+
+fn changes(reply: &Reply) -> Vec<Value> {
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    reply.body["dry_run"]["reach"]["changes"].as_array().unwrap().clone()
+}
+
+/// A network with a subnet, a group without rules, and a port in it.
+fn scene(user: &User) -> (String, String, String) {
+    let network = user.network();
+    user.subnet(&network, "10.7.0.0/24");
+    let group = user.group("web");
+    user.put(&format!("security-groups/{group}/rules"), json!({"security_group_rules": []}));
+    let port = id(&user.port(json!({"network_id": network, "security_groups": [group]})));
+    (network, group, port)
+}
+
+#[test]
+fn a_dry_run_tells_and_does_nothing() {
+    let user = shared().user("member");
+    let (network, group, port) = scene(&user);
+    let rule = json!({"security_group_rule": {
+        "security_group_id": group, "direction": "ingress", "protocol": "tcp", "port_range_min": 443,
+        "port_range_max": 443, "remote_ip_prefix": "203.0.113.0/24"
+    }});
+    let reply = user.post("security-group-rules?dry_run=true", rule.clone());
+    let changes = changes(&reply);
+    assert_eq!(changes.len(), 1);
+    assert_eq!(changes[0]["ports"], json!([port]));
+    assert_eq!(changes[0]["ingress"]["opened"]["text"], "203.0.113.0/24 on tcp 443");
+    assert_eq!(changes[0].get("egress"), None);
+    let told = &reply.body["dry_run"];
+    assert_eq!(told["result"]["security_group_rule"]["protocol"], "tcp");
+    let operations = told["transaction"].as_array().unwrap();
+    assert!(operations.iter().any(|operation| operation["op"] == "insert" && operation["table"] == "ACL"));
+    let seen = user.get(&format!("security-groups/{group}"));
+    assert_eq!(seen["security_group"]["security_group_rules"], json!([]));
+
+    // What would be refused is refused.
+    assert_eq!(user.delete(&format!("networks/{network}?dry_run=1")).kind(), "NetworkInUse");
+    for (reply, result) in [
+        (user.put(&format!("networks/{network}?dry_run=true"), json!({"network": {"name": "x"}})), "x"),
+        (user.post("networks?dry_run=true", json!({"network": {"name": "y"}})), "y"),
+    ] {
+        assert_eq!(reply.body["dry_run"]["result"]["network"]["name"], result);
+    }
+    assert_eq!(user.get("networks")["networks"].as_array().unwrap().len(), 1);
+    assert_eq!(user.delete(&format!("ports/{port}?dry_run=true")).status, 200);
+    assert_eq!(user.get(&format!("ports/{port}"))["port"]["name"], "");
+}
+
+#[test]
+fn what_becomes_reachable_and_unreachable() {
+    let user = shared().user("member");
+    let (network, group, port) = scene(&user);
+    let rules = |rules: Value| json!({ "security_group_rules": rules });
+    let tcp = |port: u16| json!({"direction": "ingress", "protocol": "tcp", "port_range_min": port, "port_range_max": port});
+    let path = format!("security-groups/{group}/rules");
+    user.put(&path, rules(json!([tcp(22), tcp(80)])));
+    let change = &changes(&user.put(&format!("{path}?dry_run=true"), rules(json!([tcp(80), tcp(443)]))))[0];
+    assert_eq!(change["ingress"]["opened"]["text"], "everyone over IPv4 on tcp 443");
+    assert_eq!(change["ingress"]["closed"]["text"], "everyone over IPv4 on tcp 22");
+
+    // Without a filter everything passes; what passed before is no change.
+    let off = json!({"port": {"security_groups": [], "port_security_enabled": false}});
+    let change = &changes(&user.put(&format!("ports/{port}?dry_run=true"), off))[0];
+    assert_eq!(change["egress"]["opened"]["text"], "everyone on any traffic");
+    let change = &changes(
+        &user.put(&format!("ports/{port}?dry_run=true"), json!({"port": {"admin_state_up": false}})),
+    )[0];
+    assert_eq!(change["ingress"]["closed"]["text"], "everyone over IPv4 on tcp 22, tcp 80");
+    let rename = json!({"port": {"name": "x"}});
+    assert_eq!(changes(&user.put(&format!("ports/{port}?dry_run=true"), rename)), Vec::<Value>::new());
+
+    // A new member of a group is let in where the group is.
+    let peers = user.group("peers");
+    user.put(&path, rules(json!([{"direction": "ingress", "remote_group_id": peers}])));
+    let member = json!({"port": {
+        "network_id": network, "security_groups": [peers], "fixed_ips": [{"ip_address": "10.7.0.77"}]
+    }});
+    let told = changes(&user.post("ports?dry_run=true", member));
+    let change = told.iter().find(|change| change["ports"] == json!([port])).unwrap();
+    assert_eq!(change["ingress"]["opened"]["text"], "10.7.0.77/32 on any traffic");
+
+    let addresses = id(&user.make("address-groups", "address_group", json!({"addresses": ["192.0.2.0/24"]})));
+    let change = &changes(&user.put(
+        &format!("{path}?dry_run=true"),
+        rules(json!([{"direction": "ingress", "remote_address_group_id": addresses}])),
+    ))[0];
+    assert_eq!(
+        change["ingress"]["opened"]["text"],
+        format!("192.0.2.0/24, group {addresses} over IPv4 on any traffic")
+    );
+}
+
+#[test]
+fn other_projects_ports_are_counted_and_not_named() {
+    let api = shared();
+    let (owner, other) = (api.user("member"), api.user("member"));
+    let group = owner.group("shared");
+    let policy = json!({
+        "object_type": "security_group", "object_id": group, "action": "access_as_shared",
+        "target_tenant": other.project
+    });
+    owner.make("rbac-policies", "rbac_policy", policy);
+    other.port(json!({"network_id": other.network(), "security_groups": [group]}));
+    let rule = json!({"security_group_rule": {"security_group_id": group, "direction": "ingress"}});
+    let change = &changes(&owner.post("security-group-rules?dry_run=true", rule))[0];
+    assert_eq!((&change["ports"], &change["count"]), (&json!([]), &json!(1)));
+}

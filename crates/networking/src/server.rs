@@ -193,11 +193,10 @@ impl Networking {
     async fn list<R: Resource>(&self, request: &Request, context: &Context) -> Result<Answer, Error> {
         let query = Query::read(&request.query, R::attributes(), R::FILTERS)?;
         let mut model = self.store.model();
-        if R::needs_before_list(&model, context) {
+        if let Some(project) = R::needs_before_list(&model, context, &query) {
             let context = context.clone();
-            let ensure = move |draft: &mut Draft| {
-                security_group::ensure_default(draft, &context, &context.caller.project).map(drop)
-            };
+            let ensure =
+                move |draft: &mut Draft| security_group::ensure_default(draft, &context, &project).map(drop);
             self.store.change(ensure).await?;
             model = self.store.model();
         }

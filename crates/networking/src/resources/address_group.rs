@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Context, Resource, common, network};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{Kind, shown};
+use crate::kinds::{Kind, list, range, shown};
 use crate::query::Query;
 
 pub(crate) struct AddressGroups;
@@ -106,9 +106,15 @@ pub(crate) fn change_addresses(
     let body = body.get("address_group").unwrap_or(body);
     let given =
         body.get("addresses").ok_or_else(|| Error::bad_request("Missing required attribute 'addresses'"))?;
-    let given = ADDRESSES.check(given).map_err(|reason| Error::invalid_attribute("addresses", reason))?;
-    let given = Input(std::iter::once(("addresses".to_owned(), given)).collect());
-    let given = given.parsed_list::<Cidr>("addresses").unwrap_or_default();
+    let wrong = |reason: String| Error::invalid_attribute("addresses", reason);
+    let given: Vec<Cidr> = list(given)
+        .map_err(wrong)?
+        .iter()
+        .map(|value| {
+            let range = value.as_str().and_then(range).map(|range| range.network());
+            range.ok_or_else(|| wrong(format!("'{}' is not a valid IP subnet", shown(value))))
+        })
+        .collect::<Result<_, _>>()?;
     let Some(group) = draft.get::<AddressGroup>(id) else {
         return Err(AddressGroups::not_found(&id.to_string()));
     };

@@ -94,9 +94,9 @@ pub(crate) trait Resource: Send + Sync + 'static {
         None
     }
 
-    /// What has to be there before a list is shown.
-    fn needs_before_list(_model: &Model, _context: &Context) -> bool {
-        false
+    /// The projects that have to get something before a list is shown.
+    fn needs_before_list(_model: &Model, _context: &Context, _query: &Query) -> Option<String> {
+        None
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error>;

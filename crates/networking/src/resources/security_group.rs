@@ -64,9 +64,12 @@ impl Resource for SecurityGroups {
         super::by_id_or_name(query, model)
     }
 
-    fn needs_before_list(model: &Model, context: &Context) -> bool {
-        let project = &context.caller.project;
-        !project.is_empty() && default_of(model, project).is_none()
+    fn needs_before_list(model: &Model, context: &Context, query: &Query) -> Option<String> {
+        let asked = query.one("project_id").or_else(|| query.one("tenant_id"));
+        let project = asked.filter(|project| context.caller.owns(project)).unwrap_or(&context.caller.project);
+        // Whatever an administrator types is not a project.
+        let is_project = Uuid::try_parse(project).is_ok() || project == context.caller.project;
+        (is_project && default_of(model, project).is_none()).then(|| project.to_owned())
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {

@@ -1,0 +1,150 @@
+//! A client of the Networking API that does little itself.
+
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+/// Where the API is, and who asks.
+pub(crate) struct Api {
+    host: String,
+    token: String,
+}
+
+/// One connection, used again and again.
+struct Connection<'a> {
+    api: &'a Api,
+    stream: BufReader<TcpStream>,
+}
+
+/// How long each of some requests took.
+pub(crate) struct Rate {
+    times: Vec<Duration>,
+    all: Duration,
+}
+
+impl Rate {
+    pub(crate) fn per_second(&self) -> f64 {
+        f64::from(u32::try_from(self.times.len()).unwrap()) / self.all.as_secs_f64()
+    }
+
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a place among some thousand"
+    )]
+    pub(crate) fn percentile(&self, part: f64) -> Duration {
+        let place = (self.times.len() as f64 * part) as usize;
+        self.times[place.min(self.times.len() - 1)]
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let milliseconds = |part| self.percentile(part).as_secs_f64() * 1000.0;
+        write!(
+            f,
+            "{:>8.0}/s   median {:.2} ms, p99 {:.2} ms",
+            self.per_second(),
+            milliseconds(0.5),
+            milliseconds(0.99)
+        )
+    }
+}
+
+impl Api {
+    pub(crate) fn new(url: &str, token: &str) -> Self {
+        let host = url.trim_start_matches("http://").trim_end_matches('/').trim_end_matches("/v2.0");
+        Api { host: host.to_owned(), token: token.to_owned() }
+    }
+
+    fn connect(&self) -> Connection<'_> {
+        let stream = TcpStream::connect(&self.host).unwrap_or_else(|error| panic!("{}: {error}", self.host));
+        stream.set_nodelay(true).unwrap();
+        Connection { api: self, stream: BufReader::new(stream) }
+    }
+
+    /// The answer to one request, which must succeed.
+    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Value {
+        self.connect().ask(method, path, body)
+    }
+
+    /// Makes an object.
+    pub(crate) fn create(&self, path: &str, name: &str, attributes: &Value) -> Value {
+        self.ask("POST", path, &json!({name: attributes}).to_string())[name].take()
+    }
+
+    /// Asks by some clients at once, one request after the other each, and gives how long they took.
+    pub(crate) fn load(
+        &self,
+        clients: usize,
+        during: Duration,
+        request: impl Fn(usize, usize) -> (&'static str, String, String) + Sync,
+    ) -> Rate {
+        let start = Instant::now();
+        let mut times: Vec<Duration> = std::thread::scope(|scope| {
+            let request = &request;
+            let tasks: Vec<_> = (0..clients)
+                .map(|client| {
+                    scope.spawn(move || {
+                        let mut connection = self.connect();
+                        let mut times = Vec::new();
+                        while start.elapsed() < during {
+                            let (method, path, body) = request(client, times.len());
+                            let before = Instant::now();
+                            connection.send(method, &path, &body);
+                            connection.receive();
+                            times.push(before.elapsed());
+                        }
+                        times
+                    })
+                })
+                .collect();
+            tasks.into_iter().flat_map(|task| task.join().unwrap()).collect()
+        });
+        let all = start.elapsed();
+        times.sort_unstable();
+        Rate { times, all }
+    }
+}
+
+impl Connection<'_> {
+    fn ask(&mut self, method: &str, path: &str, body: &str) -> Value {
+        self.send(method, path, body);
+        let body = self.receive();
+        serde_json::from_slice(&body).unwrap()
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: &str) {
+        let (host, token) = (&self.api.host, &self.api.token);
+        let length = body.len();
+        let request = format!(
+            "{method} /v2.0/{path} HTTP/1.1\r\nHost: {host}\r\nX-Auth-Token: {token}\r\n\
+             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+        );
+        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
+    }
+
+    /// The body of an answer, which must be a good one.
+    fn receive(&mut self) -> Vec<u8> {
+        let (mut status, mut length) = (String::new(), 0);
+        self.stream.read_line(&mut status).unwrap();
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            self.stream.read_line(&mut line).unwrap();
+            if let Some((name, value)) = line.split_once(':')
+                && name.eq_ignore_ascii_case("content-length")
+            {
+                length = value.trim().parse().unwrap();
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body).unwrap();
+        assert!(status.contains(" 20"), "{status}{}", String::from_utf8_lossy(&body));
+        body
+    }
+}

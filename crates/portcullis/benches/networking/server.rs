@@ -1,0 +1,110 @@
+//! A release build of the program on a real northbound database.
+
+use std::cell::RefCell;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use portcullis_testkit::parts::ovn::Ovn;
+use portcullis_testkit::parts::{Launch, Namespace, Port, Process, answers};
+use serde_json::json;
+use tempfile::TempDir;
+
+/// Of the password `bench`, made cheaply: it is used once.
+const HASH: &str =
+    "$argon2id$v=19$m=64,t=1,p=1$D1nu51F9Bj6v63mB511pXA$Ws9Rg4G4sBs/X+J6M/YrUggyi6zHe3t7Il6ud850HiQ";
+
+pub(crate) struct Server {
+    process: RefCell<Option<Process>>,
+    ovn: Ovn,
+    files: TempDir,
+    pub(crate) durable: bool,
+    telemetry: SocketAddr,
+    networking: SocketAddr,
+    identity: SocketAddr,
+    _ports: [Port; 3],
+}
+
+impl Server {
+    pub(crate) fn start(durable: bool) -> Self {
+        let files = TempDir::new().unwrap();
+        let ovn = Ovn::start(files.path(), files.path(), None).unwrap();
+        let ports = [Port::any().unwrap(), Port::any().unwrap(), Port::any().unwrap()];
+        let [telemetry, networking, identity] =
+            [0, 1, 2].map(|place| SocketAddr::from(([127, 0, 0, 1], ports[place].number())));
+        let unlimited = ["network", "subnet", "port", "security_group", "security_group_rule"];
+        let quotas: Vec<String> = unlimited.iter().map(|name| format!("{name}: -1")).collect();
+        let config = format!(
+            "log: {{level: warn}}\ntelemetry: {{listen: '{telemetry}'}}\n\
+             networking:\n  enabled: true\n  listen: '{networking}'\n  quotas: {{{}}}\n  \
+             northbound: {{remotes: ['{}'], durable: {durable}}}\n\
+             identity:\n  listen: '{identity}'\n  local:\n    tokenLifetime: 24h\n    projects: [{{name: bench}}]\n    \
+             users: [{{name: bench, password: '{HASH}', assignments: [{{project: bench, roles: [member]}}]}}]\n",
+            quotas.join(", "),
+            ovn.northbound(),
+        );
+        fs::write(files.path().join("config.yaml"), config).unwrap();
+        let process = RefCell::new(None);
+        let server = Server { process, ovn, files, durable, telemetry, networking, identity, _ports: ports };
+        server.restart();
+        server
+    }
+
+    /// Starts the program anew, and gives how long that took.
+    pub(crate) fn restart(&self) -> Duration {
+        *self.process.borrow_mut() = None;
+        let start = Instant::now();
+        let mut process = Launch::path("portcullis", env!("CARGO_BIN_EXE_portcullis"))
+            .args(["serve", "--config"])
+            .arg(self.files.path().join("config.yaml"))
+            .start(&Namespace::host(), self.files.path())
+            .unwrap();
+        process.wait_until(Duration::from_secs(60), || answers(self.telemetry, "/readyz")).unwrap();
+        *self.process.borrow_mut() = Some(process);
+        start.elapsed()
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.networking)
+    }
+
+    /// A token, as a client gets one.
+    pub(crate) fn token(&self) -> String {
+        let domain = json!({"id": "default"});
+        let user = json!({"name": "bench", "password": "bench", "domain": domain});
+        let auth = json!({"auth": {
+            "identity": {"methods": ["password"], "password": {"user": user}},
+            "scope": {"project": {"name": "bench", "domain": domain}},
+        }})
+        .to_string();
+        let mut stream = TcpStream::connect(self.identity).unwrap();
+        write!(
+            stream,
+            "POST /v3/auth/tokens HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\n\r\n{auth}",
+            auth.len()
+        )
+        .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let token = answer.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("x-subject-token").then(|| value.trim().to_owned())
+        });
+        token.unwrap_or_else(|| panic!("{answer}"))
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        PathBuf::from(self.ovn.northbound().trim_start_matches("unix:"))
+    }
+
+    /// What the program holds in memory, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let process = self.process.borrow();
+        let status = fs::read_to_string(format!("/proc/{}/status", process.as_ref().unwrap().id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+    }
+}

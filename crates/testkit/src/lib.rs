@@ -6,6 +6,7 @@
 mod api;
 mod cluster_api;
 mod haproxy;
+mod keystone;
 mod kube_proxy;
 mod lab;
 mod probe;
@@ -16,6 +17,7 @@ mod wait;
 pub use api::{kubernetes, kubernetes_in};
 pub use cluster_api::ClusterApi;
 pub use haproxy::HaProxy;
+pub use keystone::Keystone;
 pub use kube_proxy::KubeProxy;
 pub use lab::{Host, Server, link};
 pub use portcullis_parts as parts;

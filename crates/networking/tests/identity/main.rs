@@ -6,6 +6,7 @@ mod joined;
 mod keystone;
 mod listen;
 mod projects;
+mod real_keystone;
 mod tokens;
 mod v2;
 

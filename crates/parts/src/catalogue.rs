@@ -102,6 +102,13 @@ pub const PARTS: &[Part] = &[
         for_sandbox: false,
     },
     Part {
+        name: "Keystone",
+        purpose: "OpenStack's identity",
+        source: Source::Python { version: "30.0.0", requirements: include_str!("../python/keystone.txt") },
+        programs: &["keystone-manage"],
+        for_sandbox: false,
+    },
+    Part {
         name: "etcd",
         purpose: "store of the Kubernetes API",
         source: Source::Go(GoModule {
@@ -303,10 +310,12 @@ mod tests {
             });
             assert!(required, "go.mod of {name} does not require {wanted}");
         }
-        let Source::Python { version, requirements } = &part("moto").source else {
-            panic!("moto is a Python package")
-        };
-        assert!(requirements.lines().any(|line| line == format!("moto=={version}")));
+        for (name, package) in [("moto", "moto"), ("Keystone", "keystone")] {
+            let Source::Python { version, requirements } = &part(name).source else {
+                panic!("{name} is a Python package")
+            };
+            assert!(requirements.lines().any(|line| line == format!("{package}=={version}")));
+        }
     }
 
     #[test]

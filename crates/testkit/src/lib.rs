@@ -6,6 +6,7 @@
 mod api;
 mod cluster_api;
 mod haproxy;
+mod keystone;
 mod kube_proxy;
 mod lab;
 mod northbound;
@@ -17,6 +18,7 @@ mod wait;
 pub use api::{kubernetes, kubernetes_in};
 pub use cluster_api::ClusterApi;
 pub use haproxy::HaProxy;
+pub use keystone::Keystone;
 pub use kube_proxy::KubeProxy;
 pub use lab::{Host, Server, link};
 pub use northbound::Northbound;

@@ -57,7 +57,7 @@ impl Failure {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if self.status == StatusCode::UNAUTHORIZED
-            && let Ok(value) = HeaderValue::from_str(&format!("Keystone uri=\"{address}\""))
+            && let Ok(value) = HeaderValue::from_str(&format!("Keystone uri=\"{address}/v3\""))
         {
             headers.insert(header::WWW_AUTHENTICATE, value);
         }

@@ -2,10 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod hostile;
 mod joined;
 mod keystone;
 mod listen;
 mod projects;
+mod real_keystone;
+mod silence;
 mod tokens;
 mod v2;
 

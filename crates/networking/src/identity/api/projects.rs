@@ -38,6 +38,11 @@ struct Given {
 
 impl Given {
     fn check(&self) -> Result<(), Failure> {
+        // The database's server takes no text with this character, and closes the connection over it.
+        let texts = self.name.iter().chain(&self.description).chain(self.tags.iter().flatten());
+        if texts.into_iter().any(|text| text.contains('\0')) {
+            return Err(Failure::bad_request("A text has a character NUL, which cannot be stored."));
+        }
         if let Some(name) = &self.name
             && (name.trim().is_empty() || name.chars().count() > LONGEST_NAME)
         {

@@ -10,6 +10,7 @@ mod availability;
 mod caller;
 mod dry_run;
 mod error;
+mod explain;
 mod kinds;
 mod query;
 mod quota;

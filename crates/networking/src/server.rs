@@ -28,7 +28,7 @@ use crate::resources::rule_set;
 use crate::resources::security_group::{self, SecurityGroups};
 use crate::resources::subnet::Subnets;
 use crate::resources::{Context, Resource, ensure_all, find, list, shown};
-use crate::{Settings, availability, dry_run, tags, time, versions};
+use crate::{Settings, availability, dry_run, explain, tags, time, versions};
 
 /// Knows who has a token.
 pub trait Authenticate: Send + Sync + 'static {
@@ -138,6 +138,7 @@ impl Networking {
         };
         let collection = path.get(1).copied().unwrap_or_default();
         match (&request.method, &path[1..]) {
+            (&Method::POST, ["explain"]) => explain::answer(self, request, &context),
             (_, ["quotas", rest @ ..]) => quota::answer(self, request, context, rest).await,
             (&Method::GET, ["network-ip-availabilities"]) => availability::list(self, request, &context),
             (&Method::GET, ["network-ip-availabilities", id]) => {

@@ -1,3 +1,4 @@
+use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use portcullis_core::{Cidr, Direction, Family, Protocol};
@@ -377,8 +378,8 @@ fn icmp(kind: Option<i64>, code: Option<i64>) -> Result<Ports, Error> {
 
 fn prefix(text: Option<String>, ethertype: Family) -> Result<Option<String>, Error> {
     let Some(text) = text else { return Ok(None) };
-    let range: Cidr = text
-        .parse()
+    let range = text.parse::<Cidr>().or_else(|_| text.parse::<IpAddr>().map(Cidr::host));
+    let range = range
         .map_err(|_| Error::invalid("InvalidCIDR", format!("Invalid CIDR {text} given as IP prefix.")))?;
     if range.family() != ethertype {
         return Err(Error::invalid(

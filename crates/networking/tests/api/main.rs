@@ -4,6 +4,7 @@ mod availability;
 mod client;
 mod default_rules;
 mod dry_run;
+mod explain;
 mod idempotent;
 mod quotas;
 mod rbac_policies;

@@ -11,7 +11,7 @@ use uuid::Uuid;
 use crate::access;
 use crate::resources::port::Ports;
 use crate::resources::{Context, Resource};
-use crate::server::Answer;
+use crate::server::{Answer, Content};
 
 /// How many ports are named that have the same change.
 const NAMED: usize = 200;
@@ -19,9 +19,13 @@ const NAMED: usize = 200;
 /// Tells what a change would do to the database and to who reaches whom, and what it would be answered with.
 pub(crate) fn told(store: &Store, draft: &Draft, context: &Context, answer: Answer) -> Answer {
     let transaction = store.transaction(draft);
+    let result = match answer.body {
+        Content::Json(value) => value,
+        Content::Nothing | Content::Yaml(_) => Value::Null,
+    };
     Answer::ok(json!({"dry_run": {
         "transaction": transaction,
-        "result": answer.body,
+        "result": result,
         "reach": reach(draft, context),
     }}))
 }

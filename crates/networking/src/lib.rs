@@ -19,6 +19,7 @@ mod resources;
 mod server;
 mod tags;
 mod time;
+mod transfer;
 mod versions;
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! The resources of the API, one file each, and what they have in common.
 
 pub(crate) mod address_group;
-mod common;
+pub(crate) mod common;
 pub(crate) mod default_rule;
 pub(crate) mod network;
 pub(crate) mod port;

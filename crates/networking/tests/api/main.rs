@@ -9,3 +9,4 @@ mod idempotent;
 mod quotas;
 mod rbac_policies;
 mod rule_sets;
+mod transfer;

@@ -12,6 +12,7 @@ mod dry_run;
 mod error;
 mod explain;
 mod kinds;
+mod openapi;
 mod query;
 mod quota;
 mod request;

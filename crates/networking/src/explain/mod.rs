@@ -16,6 +16,8 @@ use portcullis_ovn::objects::{Network, Port};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+pub(crate) use self::question::PARTS;
+
 use self::end::{End, Said};
 use self::question::{Packet, Question, Who};
 use crate::error::Error;

@@ -6,6 +6,7 @@ mod default_rules;
 mod dry_run;
 mod explain;
 mod idempotent;
+mod openapi;
 mod quotas;
 mod rbac_policies;
 mod rule_sets;

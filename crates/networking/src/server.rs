@@ -223,14 +223,16 @@ impl Networking {
             .collect::<Result<_, _>>()?;
         let idempotent = flag(&request.query, "idempotent");
         self.change(context, move |draft, context| {
-            let (ids, made) = match idempotent {
-                true => ensure_all::<R>(draft, context, &inputs)?,
-                false => (R::create_all(draft, context, &inputs)?, true),
+            let (ids, made) = if idempotent {
+                ensure_all::<R>(draft, context, &inputs)?
+            } else {
+                (R::create_all(draft, context, &inputs)?, true)
             };
             let mut objects = ids.into_iter().filter_map(|id| object::<R>(draft, context, id));
-            let body = match bulk {
-                true => json!({ R::PLURAL: objects.collect::<Vec<_>>() }),
-                false => json!({ R::NAME: objects.next() }),
+            let body = if bulk {
+                json!({ R::PLURAL: objects.collect::<Vec<_>>() })
+            } else {
+                json!({ R::NAME: objects.next() })
             };
             Ok(if made { Answer::created(body) } else { Answer::ok(body) })
         })

@@ -1,5 +1,8 @@
 //! `explain` against `ovn-trace`: random rules, random packets, one truth.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::needless_pass_by_value, reason = "`json!({…})` reads better without a borrow")]
+
 #[allow(dead_code, reason = "it serves the tests of the API as well")]
 #[path = "api/client.rs"]
 mod client;
@@ -100,8 +103,10 @@ impl Machine {
     /// The address that it makes from its hardware address.
     fn link_local(&self) -> String {
         let bytes: Vec<u8> = self.mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
-        let [a, b, c, d, e, f] = bytes[..] else { panic!("{}", self.mac) };
-        format!("fe80::{:02x}{b:02x}:{c:02x}ff:fe{d:02x}:{e:02x}{f:02x}", a ^ 2)
+        let pair = |one: u8, other: u8| u16::from_be_bytes([one, other]);
+        let (first, second) = (pair(bytes[0] ^ 2, bytes[1]), pair(bytes[2], 0xff));
+        let (third, fourth) = (pair(0xfe, bytes[3]), pair(bytes[4], bytes[5]));
+        format!("fe80::{first:x}:{second:x}:{third:x}:{fourth:x}")
     }
 }
 

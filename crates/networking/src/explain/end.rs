@@ -27,11 +27,13 @@ pub(super) struct Said<'a> {
     pub(super) end: End<'a>,
     pub(super) packet: Packet,
     pub(super) decision: Decision<'a>,
-    /// Each rule of the port's groups, and why it does not let the packet pass.
-    pub(super) rules: Vec<(&'a Arc<Rule>, Option<String>)>,
+    pub(super) rules: Vec<Say<'a>>,
     /// Whether answers pass by themselves; nothing if no group is asked.
     pub(super) stateful: Option<bool>,
 }
+
+/// A rule of the port's groups, and why it does not let the packet pass.
+pub(super) type Say<'a> = (&'a Arc<Rule>, Option<String>);
 
 /// Who has the say.
 #[derive(Debug)]
@@ -107,18 +109,14 @@ impl<'a> End<'a> {
     }
 
     /// What each rule says.
-    fn rules(
-        &self,
-        packet: &Packet,
-        groups: &[&Arc<SecurityGroup>],
-    ) -> Result<Vec<(&'a Arc<Rule>, Option<String>)>, Error> {
+    fn rules(&self, packet: &Packet, groups: &[&Arc<SecurityGroup>]) -> Result<Vec<Say<'a>>, Error> {
         let seen = portcullis_core::Packet::new(
             self.direction,
             self.local,
             self.remote,
             packet.traffic(self.family()),
         )
-        .map_err(|error| Error::invalid_input(error))?;
+        .map_err(Error::invalid_input)?;
         let mut said = Vec::new();
         for group in groups {
             let own: Vec<&Arc<Rule>> = self.model.rules_of_group(group.meta.id).collect();
@@ -160,7 +158,7 @@ impl<'a> End<'a> {
         rule.remote_group.is_some_and(in_group) || rule.remote_address_group.is_some_and(in_addresses)
     }
 
-    /// Whether the local address is one that the port may use, as OVN's port_security has it: of each hardware address
+    /// Whether the local address is one that the port may use, as OVN's `port_security` has it: of each hardware address
     /// its own addresses, or any if none is named.
     fn is_own(&self, packet: &Packet) -> bool {
         let port = self.port;
@@ -260,8 +258,8 @@ const ALL_MLD: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 0x16);
 
 /// The address that a host makes for itself from its hardware address.
 fn link_local(mac: Mac) -> Ipv6Addr {
-    let [a, b, c, d, e, f] = mac.bytes();
-    let host = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    let mac = mac.bytes();
+    let host = u64::from_be_bytes([mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]]);
     Ipv6Addr::from(0xfe80 << 112 | u128::from(host))
 }
 

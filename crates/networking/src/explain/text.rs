@@ -2,7 +2,7 @@
 
 use portcullis_core::{Cidr, Direction, Family, Protocol};
 use portcullis_ovn::Model;
-use portcullis_ovn::objects::{AddressGroup, Meta, Network, Rule, SecurityGroup};
+use portcullis_ovn::objects::{AddressGroup, Meta, Network, Port, Rule, SecurityGroup};
 use uuid::Uuid;
 
 use super::end::{Decision, Said};
@@ -73,7 +73,7 @@ pub(super) fn of_end(model: &Model, said: &Said<'_>) -> String {
         text.push('\n');
     }
     if let Some(command) = to_allow(model, said) {
-        text.push_str(&format!("To allow it:  {command}\n"));
+        text.extend(["To allow it:  ", &command, "\n"]);
     }
     text
 }
@@ -88,14 +88,17 @@ pub(super) fn to_allow(model: &Model, said: &Said<'_>) -> Option<String> {
         }
         Decision::DenyAll => Some(match port.security_groups.first() {
             Some(group) => rule_command(model, said, *group),
-            None => {
-                let default = default_of(model, &port.meta.project).map(|group| group.meta.id);
-                let group = default.map_or_else(|| "default".to_owned(), |id| id.to_string());
-                format!("openstack port set --security-group {group} {}", port.meta.id)
-            }
+            None => group_command(model, port),
         }),
         Decision::Unfiltered | Decision::BuiltIn(_) | Decision::Rule(_) => None,
     }
+}
+
+/// A port without a group needs one before any rule.
+fn group_command(model: &Model, port: &Port) -> String {
+    let default = default_of(model, &port.meta.project).map(|group| group.meta.id);
+    let group = default.map_or_else(|| "default".to_owned(), |id| id.to_string());
+    format!("openstack port set --security-group {group} {}", port.meta.id)
 }
 
 fn rule_command(model: &Model, said: &Said<'_>, group: Uuid) -> String {

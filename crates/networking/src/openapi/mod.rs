@@ -1,4 +1,4 @@
-//! The API's own description (OpenAPI 3.1), made from the tables that it works by. Served at `/v2.0/openapi.json`.
+//! The API's own description (`OpenAPI` 3.1), made from the tables that it works by. Served at `/v2.0/openapi.json`.
 
 mod further;
 mod operation;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use axum::http::Method;
 use serde_json::{Map, Value, json};
 
-use self::operation::{Operation, in_path, in_query, list_of, object, refer, refusals, schema, wrapped};
+use self::operation::{Operation, in_path, in_query, list_of, object, refusals, schema, wrapped};
 use crate::attributes::{Attribute, Post};
 use crate::kinds::NAME;
 use crate::resources::Resource;
@@ -55,10 +55,12 @@ fn attributes<T>(all: &[Attribute<T>], which: impl Fn(&Attribute<T>) -> bool) ->
         .map(|attribute| {
             let mut schema = attribute.kind.schema();
             if attribute.admin_sees || attribute.admin_sets.is_some() {
-                schema["description"] = json!(match attribute.admin_sees {
-                    true => "for administrators only",
-                    false => "set by administrators only",
-                });
+                let says = if attribute.admin_sees {
+                    "for administrators only"
+                } else {
+                    "set by administrators only"
+                };
+                schema["description"] = json!(says);
             }
             (attribute.name.to_owned(), schema)
         })
@@ -125,7 +127,9 @@ impl Document {
                 "only those with this value",
             ));
         }
-        for name in R::FILTERS {
+        let is_attribute =
+            |name: &str| all.iter().any(|attribute| attribute.name == name && attribute.filter);
+        for name in R::FILTERS.iter().filter(|name| !is_attribute(name)) {
             list =
                 list.parameter(in_query(name, json!({"type": "string"}), "only those of which this holds"));
         }

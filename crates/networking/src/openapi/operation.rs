@@ -11,15 +11,20 @@ pub(super) fn schema(name: &str) -> Value {
     refer("schemas", name)
 }
 
+/// An object of that much: the entries of a JSON object.
 pub(super) fn object(properties: Value) -> Value {
-    json!({"type": "object", "properties": properties})
+    with(json!({"type": "object"}), "properties", properties)
+}
+
+/// The same with one entry more.
+fn with(mut object: Value, name: &str, value: Value) -> Value {
+    object[name] = value;
+    object
 }
 
 /// An object of one entry, as bodies are.
 pub(super) fn wrapped(name: &str, inner: Value) -> Value {
-    let mut wrapped = object(json!({ name: inner }));
-    wrapped["required"] = json!([name]);
-    wrapped
+    with(object(with(json!({}), name, inner)), "required", json!([name]))
 }
 
 pub(super) fn list_of(name: &str) -> Value {
@@ -27,7 +32,7 @@ pub(super) fn list_of(name: &str) -> Value {
 }
 
 pub(super) fn content(kind: &str, schema: Value) -> Value {
-    json!({ kind: { "schema": schema } })
+    with(json!({}), kind, with(json!({}), "schema", schema))
 }
 
 /// An operation, put together piece by piece.
@@ -120,5 +125,5 @@ pub(super) fn in_path(name: &str) -> Value {
 }
 
 pub(super) fn in_query(name: &str, schema: Value, what: &str) -> Value {
-    json!({"name": name, "in": "query", "schema": schema, "description": what})
+    with(json!({"name": name, "in": "query", "description": what}), "schema", schema)
 }

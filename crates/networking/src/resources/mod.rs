@@ -124,13 +124,13 @@ pub(crate) fn ensure_all<R: Resource>(
     let mut made = false;
     let mut ids = Vec::new();
     for input in inputs {
-        ids.push(match R::same(draft, context, input)? {
-            Some(id) => id,
-            None => {
-                made = true;
-                R::create(draft, context, input)?
-            }
-        });
+        let id = if let Some(id) = R::same(draft, context, input)? {
+            id
+        } else {
+            made = true;
+            R::create(draft, context, input)?
+        };
+        ids.push(id);
     }
     Ok((ids, made))
 }

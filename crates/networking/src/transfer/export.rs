@@ -14,12 +14,12 @@ use crate::server::{Answer, Networking};
 #[derive(Debug, Serialize)]
 struct File {
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    address_groups: Vec<Addresses>,
+    address_groups: Vec<Ranges>,
     security_groups: Vec<Group>,
 }
 
 #[derive(Debug, Serialize)]
-struct Addresses {
+struct Ranges {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<Uuid>,
@@ -88,8 +88,8 @@ fn id_if_needed<T: Stored>(model: &Model, object: &T) -> Option<Uuid> {
     (!is_told(model, object)).then(|| object.id())
 }
 
-fn addresses(model: &Model, group: &AddressGroup) -> Addresses {
-    Addresses {
+fn addresses(model: &Model, group: &AddressGroup) -> Ranges {
+    Ranges {
         name: group.meta.name.clone(),
         id: id_if_needed(model, group),
         description: group.meta.description.clone(),

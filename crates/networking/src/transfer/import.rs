@@ -124,15 +124,14 @@ impl Import<'_> {
             if entries.iter().any(|entry| Some(entry.id) == found) {
                 return Err(Error::conflict("Conflict", format!("The file has {} '{name}' twice.", R::NAME)));
             }
-            let (id, is_new) = match found {
-                Some(id) => (id, false),
-                None => {
-                    let own = json!({"name": name, "project_id": self.project});
-                    let input = self.checked::<R>(Action::Create, &own)?;
-                    (R::create(draft, self.context, &input)?, true)
-                }
+            let id = if let Some(id) = found {
+                id
+            } else {
+                let own = json!({"name": name, "project_id": self.project});
+                let input = self.checked::<R>(Action::Create, &own)?;
+                R::create(draft, self.context, &input)?
             };
-            entries.push(Entry { id, known_as, name, is_new, attributes });
+            entries.push(Entry { id, known_as, name, is_new: found.is_none(), attributes });
         }
         Ok(entries)
     }

@@ -1,5 +1,8 @@
 //! The API as its clients see it, on a real northbound database.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::needless_pass_by_value, reason = "`json!({…})` reads better without a borrow")]
+
 mod availability;
 mod client;
 mod default_rules;

@@ -21,16 +21,16 @@ fn mistakes(schema: &Value, value: &Value, place: &str, found: &mut Vec<String>)
     if !fits {
         found.push(format!("{place} is {value}, and should be {schema}"));
     }
-    if let (Some(values), false) = (schema["enum"].as_array(), value.is_null()) {
-        if !values.contains(value) {
-            found.push(format!("{place} is {value}, and should be one of {values:?}"));
-        }
+    if let Some(values) = schema["enum"].as_array()
+        && !values.contains(value)
+    {
+        found.push(format!("{place} is {value}, and should be one of {values:?}"));
     }
     for (key, value) in value.as_object().into_iter().flatten() {
         match schema["properties"].get(key) {
             Some(schema) => mistakes(schema, value, &format!("{place}.{key}"), found),
             None if schema["properties"].is_object() => {
-                found.push(format!("{place} has {key}, which is not described"))
+                found.push(format!("{place} has {key}, which is not described"));
             }
             None => {}
         }

@@ -298,9 +298,7 @@ impl Networking {
         mut decide: impl FnMut(&mut Draft, &Context) -> Result<Answer, Error> + Send + 'static,
     ) -> Result<Answer, Error> {
         if context.dry_run {
-            let mut draft = Draft::new(self.store.model());
-            let answer = decide(&mut draft, &context)?;
-            return Ok(dry_run::told(&self.store, &draft, &context, answer));
+            return dry_run::answer(self.store.clone(), context, decide).await;
         }
         Ok(self.store.change(move |draft| decide(draft, &context)).await?)
     }

@@ -134,7 +134,9 @@ pub(crate) fn asked(model: &Model, port: For<'_>, asked: &[Asked]) -> Result<Vec
     // Hosts make these without being asked.
     if !port.is_router() && !given.is_empty() {
         for subnet in subnets.iter().filter(|subnet| subnet.is_auto() && serves(subnet, port.device_owner)) {
-            if !given.iter().any(|fixed| fixed.subnet == subnet.meta.id) && asked.iter().all(|wish| wish.subnet.is_none()) {
+            if !given.iter().any(|fixed| fixed.subnet == subnet.meta.id)
+                && asked.iter().all(|wish| wish.subnet.is_none())
+            {
                 given.push(FixedIp { subnet: subnet.meta.id, address: automatic(subnet, port.mac) });
             }
         }
@@ -176,7 +178,9 @@ fn exact(
         None => subnets.iter().find(|subnet| subnet.cidr.contains(address)).ok_or_else(|| {
             Error::invalid(
                 "InvalidIpForNetwork",
-                format!("IP address {address} is not a valid IP for any of the subnets on the specified network."),
+                format!(
+                    "IP address {address} is not a valid IP for any of the subnets on the specified network."
+                ),
             )
         })?,
     };
@@ -220,7 +224,8 @@ pub(crate) fn usual(model: &Model, port: For<'_>) -> Result<Vec<FixedIp>, Error>
         .copied()
         .filter(|subnet| !subnet.service_types.is_empty() && serves(subnet, port.device_owner))
         .collect();
-    let common: Vec<&Arc<Subnet>> = all.iter().copied().filter(|subnet| subnet.service_types.is_empty()).collect();
+    let common: Vec<&Arc<Subnet>> =
+        all.iter().copied().filter(|subnet| subnet.service_types.is_empty()).collect();
     let mut given = Vec::new();
     for family in Family::ALL {
         let suits = |subnet: &&&Arc<Subnet>| subnet.family() == family && !subnet.is_auto();
@@ -280,7 +285,9 @@ fn free(model: &Model, subnet: &Subnet, pool: Pool, given: &[FixedIp]) -> Option
     let highest = model.taken(id, pool.start, pool.end).next_back().map(number);
     let after = highest.map_or(first, |highest| highest.saturating_add(1));
     // What this port was given just now is not in the model yet, and is at most a few.
-    let behind = (after..=last.min(after.saturating_add(16))).filter_map(|number| address(family, number)).find(is_free);
+    let behind = (after..=last.min(after.saturating_add(16)))
+        .filter_map(|number| address(family, number))
+        .find(is_free);
     behind.or_else(|| {
         let mut expected = first;
         let mut gaps = Vec::new();
@@ -331,7 +338,8 @@ mod tests {
     #[test]
     fn free_addresses_are_found_behind_and_between() {
         let subnet_id = Uuid::from_u128(1);
-        let network = Network { meta: Meta { id: Uuid::from_u128(2), ..Meta::default() }, ..Network::default() };
+        let network =
+            Network { meta: Meta { id: Uuid::from_u128(2), ..Meta::default() }, ..Network::default() };
         let cidr = "10.0.0.0/29".parse().unwrap();
         let mut model = Model::default();
         model.put(Subnet {

@@ -43,7 +43,7 @@ pub(crate) struct Attribute<T: 'static> {
 
 impl<T> Attribute<T> {
     /// One that can be read.
-    pub fn new(name: &'static str, kind: Kind, get: fn(&T, &View<'_>) -> Value) -> Self {
+    pub(crate) fn new(name: &'static str, kind: Kind, get: fn(&T, &View<'_>) -> Value) -> Self {
         let plain = kind.is_plain();
         Attribute {
             name,
@@ -59,32 +59,32 @@ impl<T> Attribute<T> {
     }
 
     /// That a request to create must have.
-    pub fn required(self) -> Self {
+    pub(crate) fn required(self) -> Self {
         Attribute { post: Post::Required, ..self }
     }
 
     /// That a request to create may have.
-    pub fn post(self) -> Self {
+    pub(crate) fn post(self) -> Self {
         Attribute { post: Post::Optional, ..self }
     }
 
     /// That a request to change may have.
-    pub fn put(self) -> Self {
+    pub(crate) fn put(self) -> Self {
         Attribute { put: true, ..self }
     }
 
     /// That only administrators see and set.
-    pub fn admin(self) -> Self {
+    pub(crate) fn admin(self) -> Self {
         Attribute { admin_sees: true, ..self.admin_sets(|| Value::Null) }
     }
 
     /// That only administrators set to something other than this.
-    pub fn admin_sets(self, default: fn() -> Value) -> Self {
+    pub(crate) fn admin_sets(self, default: fn() -> Value) -> Self {
         Attribute { admin_sets: Some(default), ..self }
     }
 
     /// That lists can be filtered by, though it holds several values.
-    pub fn filter(self) -> Self {
+    pub(crate) fn filter(self) -> Self {
         Attribute { filter: true, ..self }
     }
 
@@ -94,7 +94,7 @@ impl<T> Attribute<T> {
     }
 
     /// That lists cannot be sorted or filtered by.
-    pub fn no_query(self) -> Self {
+    pub(crate) fn no_query(self) -> Self {
         Attribute { filter: false, sort: false, ..self }
     }
 }
@@ -105,47 +105,47 @@ pub(crate) struct Input(pub Map<String, Value>);
 
 impl Input {
     /// Whether the request speaks of it.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.0.contains_key(name)
     }
 
     /// What the request says; nothing if it does not speak of it.
-    pub fn get(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
         self.0.get(name)
     }
 
     /// A text.
-    pub fn text(&self, name: &str) -> Option<String> {
+    pub(crate) fn text(&self, name: &str) -> Option<String> {
         self.0.get(name).and_then(Value::as_str).map(str::to_owned)
     }
 
     /// Yes or no.
-    pub fn truth(&self, name: &str) -> Option<bool> {
+    pub(crate) fn truth(&self, name: &str) -> Option<bool> {
         self.0.get(name).and_then(Value::as_bool)
     }
 
     /// What can be read from a text, such as an id or an address. `Some(None)` for null.
-    pub fn parsed<T: std::str::FromStr>(&self, name: &str) -> Option<Option<T>> {
+    pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str) -> Option<Option<T>> {
         self.0.get(name).map(|value| value.as_str().and_then(|text| text.parse().ok()))
     }
 
     /// The same of something that cannot be null.
-    pub fn some<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+    pub(crate) fn some<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
         self.parsed(name).flatten()
     }
 
     /// A whole number. `Some(None)` for null.
-    pub fn number(&self, name: &str) -> Option<Option<i64>> {
+    pub(crate) fn number(&self, name: &str) -> Option<Option<i64>> {
         self.0.get(name).map(Value::as_i64)
     }
 
     /// The members of a list.
-    pub fn list(&self, name: &str) -> Option<&[Value]> {
+    pub(crate) fn list(&self, name: &str) -> Option<&[Value]> {
         self.0.get(name).map(|value| value.as_array().map_or(&[][..], Vec::as_slice))
     }
 
     /// What can be read from the texts of a list.
-    pub fn parsed_list<T: std::str::FromStr>(&self, name: &str) -> Option<Vec<T>> {
+    pub(crate) fn parsed_list<T: std::str::FromStr>(&self, name: &str) -> Option<Vec<T>> {
         Some(self.list(name)?.iter().filter_map(|value| value.as_str()?.parse().ok()).collect())
     }
 }

@@ -63,8 +63,17 @@ impl Error {
     pub fn unauthorized() -> Self {
         Self::new(
             StatusCode::UNAUTHORIZED,
-            "HTTPUnauthorized",
+            "Unauthorized",
             "The request you have made requires authentication.",
+        )
+    }
+
+    /// The resource is there, and nothing of the kind can be done to it.
+    pub(crate) fn method_not_allowed<R: crate::resources::Resource>() -> Self {
+        Self::new(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "HTTPMethodNotAllowed",
+            format!("This cannot be done to {}.", R::PLURAL),
         )
     }
 
@@ -78,7 +87,13 @@ impl Error {
     }
 
     pub fn into_response(self) -> Response<Body> {
-        let body = json!({"NeutronError": {"type": self.kind, "message": self.message, "detail": ""}});
+        // Who has no token was never answered by the API itself, but by what stands before it.
+        let body = match self.status {
+            StatusCode::UNAUTHORIZED => {
+                json!({"error": {"code": 401, "title": self.kind, "message": self.message}})
+            }
+            _ => json!({"NeutronError": {"type": self.kind, "message": self.message, "detail": ""}}),
+        };
         let mut response = Response::new(Body::from(body.to_string()));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();

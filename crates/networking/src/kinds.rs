@@ -56,12 +56,12 @@ pub(crate) const NAME: usize = 255;
 
 impl Kind {
     /// Whether it is one value, which can be compared.
-    pub fn is_plain(self) -> bool {
+    pub(crate) fn is_plain(self) -> bool {
         !matches!(self, Kind::Ids | Kind::Texts(_) | Kind::Object | Kind::List(_) | Kind::Custom(..))
     }
 
     /// The value in its canonical form, or why it cannot be.
-    pub fn check(self, value: &Value) -> Result<Value, String> {
+    pub(crate) fn check(self, value: &Value) -> Result<Value, String> {
         match self {
             Kind::TextOrNull(_)
             | Kind::IdOrNull
@@ -85,9 +85,9 @@ impl Kind {
             Kind::Address | Kind::AddressOrNull => parse(value, "is not a valid IP address", |text| {
                 text.parse::<IpAddr>().ok().map(|address| address.to_string())
             }),
-            Kind::Range => parse(value, "is not a valid IP subnet", |text| {
-                text.parse::<Cidr>().ok().map(|range| range.to_string())
-            }),
+            Kind::Range => {
+                parse(value, "is not a valid IP subnet", |text| range(text).map(|range| range.to_string()))
+            }
             Kind::Word(words) | Kind::WordOrNull(words) => {
                 let text = value.as_str().map(str::to_lowercase);
                 let word = text.and_then(|text| words.iter().find(|word| **word == text));
@@ -109,7 +109,7 @@ impl Kind {
     }
 
     /// The JSON schema of its values.
-    pub fn schema(self) -> Value {
+    pub(crate) fn schema(self) -> Value {
         let or_null = |mut schema: Value| {
             if let Some(kind) = schema.get("type").cloned() {
                 schema["type"] = json!([kind, "null"]);
@@ -143,6 +143,11 @@ impl Kind {
             Kind::Custom(_, schema) | Kind::ReadOnly(schema) => schema(),
         }
     }
+}
+
+/// A range, or an address as the range of itself.
+pub(crate) fn range(text: &str) -> Option<Cidr> {
+    text.parse().ok().or_else(|| text.parse().ok().map(Cidr::host))
 }
 
 /// A value in the words of an error.

@@ -11,7 +11,9 @@ mod caller;
 mod dry_run;
 mod error;
 mod explain;
+pub mod identity;
 mod kinds;
+pub mod listen;
 mod openapi;
 mod query;
 mod quota;
@@ -34,9 +36,10 @@ pub use server::{Authenticate, Networking};
 pub struct Settings {
     /// Whether ports of a new network are filtered.
     pub port_security: bool,
-    /// The largest packet of a new network, and of any.
+    /// The largest packet that a network of OVN's own carries: what a physical one does, less what OVN wraps it in.
     pub mtu: u32,
-    pub max_mtu: u32,
+    /// The largest packet of a network on a wire that was there before.
+    pub physical_mtu: u32,
     /// How much a project may have, by resource; -1 is without limit.
     pub quotas: BTreeMap<String, i64>,
     /// What all hardware addresses begin with.
@@ -50,7 +53,7 @@ impl Default for Settings {
         Settings {
             port_security: true,
             mtu: 1442,
-            max_mtu: 1500 - 58 + 7500,
+            physical_mtu: 1500,
             quotas: BTreeMap::new(),
             mac_base: [0xfa, 0x16, 0x3e],
             max_body: 1 << 20,

@@ -3,10 +3,10 @@
 use std::cmp::Ordering;
 
 use serde_json::Value;
-use uuid::Uuid;
 
 use crate::attributes::{Attribute, View};
 use crate::error::Error;
+use crate::kinds::Kind;
 
 /// The parsed query of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub(crate) struct Query {
     pub fields: Vec<String>,
     pub sort: Vec<(String, bool)>,
     pub limit: Option<usize>,
-    pub marker: Option<Uuid>,
+    pub marker: Option<String>,
     pub reverse: bool,
 }
 
@@ -78,7 +78,7 @@ const TAG_FILTERS: [&str; 4] = ["tags", "tags-any", "not-tags", "not-tags-any"];
 
 impl Query {
     /// Reads a query for objects with these attributes.
-    pub fn read<T>(text: &str, attributes: &[Attribute<T>], further: &[&str]) -> Result<Self, Error> {
+    pub(crate) fn read<T>(text: &str, attributes: &[Attribute<T>], further: &[&str]) -> Result<Self, Error> {
         let mut query = Query::default();
         let (mut keys, mut directions) = (Vec::new(), Vec::new());
         let mut unknown = Vec::new();
@@ -88,12 +88,15 @@ impl Query {
                 "sort_key" => keys.push(value),
                 "sort_dir" => directions.push(value),
                 "limit" => query.limit = limit(&value)?,
-                "marker" => query.marker = Some(marker(&value)?),
+                "marker" => query.marker = Some(value),
                 "page_reverse" => query.reverse = is_true(&value),
                 name => {
-                    let known = attributes.iter().any(|attribute| attribute.name == name && attribute.filter)
-                        || TAG_FILTERS.contains(&name)
-                        || further.contains(&name);
+                    let attribute =
+                        attributes.iter().find(|attribute| attribute.name == name && attribute.filter);
+                    if let Some(Kind::Truth) = attribute.map(|attribute| attribute.kind) {
+                        Kind::Truth.check(&Value::String(value.clone())).map_err(Error::invalid_input)?;
+                    }
+                    let known = attribute.is_some() || TAG_FILTERS.contains(&name) || further.contains(&name);
                     if !known {
                         unknown.push(format!("'{name}'"));
                     }
@@ -115,7 +118,7 @@ impl Query {
     }
 
     /// The only value of a filter that has one.
-    pub fn one(&self, name: &str) -> Option<&str> {
+    pub(crate) fn one(&self, name: &str) -> Option<&str> {
         match self.filters.iter().find(|(known, _)| known == name)?.1.as_slice() {
             [only] => Some(only),
             _ => None,
@@ -123,7 +126,7 @@ impl Query {
     }
 
     /// Whether an object is one of those asked for.
-    pub fn wants<T>(&self, attributes: &[Attribute<T>], object: &T, view: &View<'_>) -> bool {
+    pub(crate) fn wants<T>(&self, attributes: &[Attribute<T>], object: &T, view: &View<'_>) -> bool {
         self.filters.iter().all(|(name, values)| {
             let attribute = |name: &str| attributes.iter().find(|attribute| attribute.name == name);
             if TAG_FILTERS.contains(&name.as_str()) {
@@ -131,7 +134,10 @@ impl Query {
                 return wants_tags(name, values, &tags);
             }
             // What only administrators see tells nobody else anything.
-            match attribute(name).filter(|attribute| !attribute.admin_sees || view.caller.is_admin()) {
+            let seen = |attribute: &&Attribute<T>| {
+                attribute.filter && (!attribute.admin_sees || view.caller.is_admin())
+            };
+            match attribute(name).filter(seen) {
                 Some(attribute) => {
                     let value = (attribute.get)(object, view);
                     values.iter().any(|wanted| is_wanted(&value, wanted))
@@ -142,7 +148,13 @@ impl Query {
     }
 
     /// Which of two objects comes first.
-    pub fn order<T>(&self, attributes: &[Attribute<T>], one: &T, other: &T, view: &View<'_>) -> Ordering {
+    pub(crate) fn order<T>(
+        &self,
+        attributes: &[Attribute<T>],
+        one: &T,
+        other: &T,
+        view: &View<'_>,
+    ) -> Ordering {
         for (name, ascending) in &self.sort {
             let Some(attribute) = attributes.iter().find(|attribute| attribute.name == name) else {
                 continue;
@@ -161,13 +173,11 @@ fn limit(text: &str) -> Result<Option<usize>, Error> {
     match text.parse::<i64>() {
         Ok(0) => Ok(None),
         Ok(number) if number > 0 => Ok(usize::try_from(number).ok()),
-        _ => Err(Error::bad_request(format!("Limit must be an integer 0 or greater and not '{text}'"))),
+        _ => Err(Error::invalid(
+            "BadRequest",
+            format!("Bad limit request: Limit must be an integer 0 or greater and not '{text}'."),
+        )),
     }
-}
-
-fn marker(text: &str) -> Result<Uuid, Error> {
-    text.parse()
-        .map_err(|_| Error::not_found("HTTPNotFound", format!("The marker {text} could not be found")))
 }
 
 fn sorting<T>(
@@ -175,20 +185,20 @@ fn sorting<T>(
     keys: Vec<String>,
     directions: &[String],
 ) -> Result<Vec<(String, bool)>, Error> {
-    if keys.len() != directions.len() && !directions.is_empty() {
+    if keys.len() != directions.len() {
         return Err(Error::bad_request("The number of sort_keys and sort_dirs must be same"));
     }
     let mut sort = Vec::new();
     for (place, key) in keys.into_iter().enumerate() {
         if !attributes.iter().any(|attribute| attribute.name == key && attribute.sort) {
-            return Err(Error::bad_request(format!("['{key}'] is invalid attribute for sorting")));
+            return Err(Error::bad_request(format!("['{key}'] is invalid attribute for sort_keys")));
         }
         let ascending = match directions.get(place).map(String::as_str) {
             None | Some("asc") => true,
             Some("desc") => false,
             Some(other) => {
                 return Err(Error::bad_request(format!(
-                    "{other} is invalid attribute for sort_dirs. It must be 'asc' or 'desc'"
+                    "['{other}'] is invalid value for sort_dirs, valid value is 'asc' and 'desc'"
                 )));
             }
         };

@@ -17,13 +17,13 @@ pub(crate) struct Request {
     pub origin: String,
     pub token: Option<String>,
     /// The revision that the object must have.
-    pub revision: Option<Result<u64, String>>,
+    pub revision: Option<u64>,
     pub body: Vec<u8>,
 }
 
 impl Request {
     /// Takes a request apart; the body comes later.
-    pub fn new(method: Method, path: &str, query: &str, headers: &HeaderMap, secure: bool) -> Self {
+    pub(crate) fn new(method: Method, path: &str, query: &str, headers: &HeaderMap, secure: bool) -> Self {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let host = text(header::HOST.as_str()).unwrap_or("localhost");
         let scheme = text("x-forwarded-proto").unwrap_or(if secure { "https" } else { "http" });
@@ -34,34 +34,34 @@ impl Request {
             query: query.to_owned(),
             origin: format!("{scheme}://{host}"),
             token: text("x-auth-token").map(str::to_owned),
-            revision: text("if-match").map(revision),
+            revision: text("if-match").and_then(revision),
             body: Vec::new(),
         }
     }
 
     /// The body as JSON.
-    pub fn json(&self) -> Result<Value, Error> {
+    pub(crate) fn json(&self) -> Result<Value, Error> {
         if self.body.is_empty() {
-            return Err(Error::bad_request("Resource body required"));
+            return Ok(Value::Object(Map::new()));
         }
-        serde_json::from_slice(&self.body)
-            .map_err(|_| Error::new(axum::http::StatusCode::BAD_REQUEST, "HTTPBadRequest", "The server could not comply with the request since it is either malformed or otherwise incorrect."))
+        let body: Option<Value> = serde_json::from_slice(&self.body).ok();
+        body.filter(Value::is_object).ok_or_else(|| Error::bad_request("Body contains invalid data"))
     }
 
     /// The attributes of one object: `{"network": {…}}`.
-    pub fn one(&self, name: &str) -> Result<Map<String, Value>, Error> {
+    pub(crate) fn one(&self, name: &str) -> Result<Map<String, Value>, Error> {
         let body = self.json()?;
         let Some(value) = body.get(name) else {
             return Err(Error::bad_request(format!("Unable to find '{name}' in request body")));
         };
         match value {
             Value::Object(attributes) => Ok(attributes.clone()),
-            _ => Err(Error::bad_request("Body contains invalid data")),
+            _ => Err(Error::bad_request(format!("Object '{name}' contains invalid data"))),
         }
     }
 
     /// The attributes of one object, or of several: `{"networks": [{…}, …]}`.
-    pub fn several(&self, name: &str, plural: &str) -> Result<(Vec<Map<String, Value>>, bool), Error> {
+    pub(crate) fn several(&self, name: &str, plural: &str) -> Result<(Vec<Map<String, Value>>, bool), Error> {
         let body = self.json()?;
         if body.get(name).is_some() || body.get(plural).is_none() {
             return Ok((vec![self.one(name)?], false));
@@ -82,8 +82,7 @@ impl Request {
     }
 }
 
-/// `revision_number=7`, perhaps among others.
-fn revision(text: &str) -> Result<u64, String> {
-    let number = text.split(',').find_map(|part| part.trim().strip_prefix("revision_number="));
-    number.and_then(|number| number.trim().parse().ok()).ok_or_else(|| text.to_owned())
+/// `revision_number=7`, perhaps among others. What is something else is for somebody else.
+fn revision(text: &str) -> Option<u64> {
+    text.split(',').find_map(|part| part.trim().strip_prefix("revision_number=")?.trim().parse().ok())
 }

@@ -19,10 +19,12 @@ use crate::query::{Query, flag};
 use crate::request::Request;
 use crate::resources::address_group::{self, AddressGroups};
 use crate::resources::default_rule::DefaultRules;
+use crate::resources::floating_ip::FloatingIps;
 use crate::resources::network::Networks;
 use crate::resources::port::Ports;
 use crate::resources::quota;
 use crate::resources::rbac_policy::RbacPolicies;
+use crate::resources::router::{self, Routers};
 use crate::resources::rule::Rules;
 use crate::resources::rule_set;
 use crate::resources::security_group::{self, SecurityGroups};
@@ -68,19 +70,19 @@ pub(crate) enum Content {
 }
 
 impl Answer {
-    pub fn ok(body: Value) -> Self {
+    pub(crate) fn ok(body: Value) -> Self {
         Answer { status: StatusCode::OK, body: Content::Json(body) }
     }
 
-    pub fn created(body: Value) -> Self {
+    pub(crate) fn created(body: Value) -> Self {
         Answer { status: StatusCode::CREATED, body: Content::Json(body) }
     }
 
-    pub fn nothing() -> Self {
+    pub(crate) fn nothing() -> Self {
         Answer { status: StatusCode::NO_CONTENT, body: Content::Nothing }
     }
 
-    pub fn yaml(text: String) -> Self {
+    pub(crate) fn yaml(text: String) -> Self {
         Answer { status: StatusCode::OK, body: Content::Yaml(text) }
     }
 
@@ -106,6 +108,8 @@ macro_rules! for_resource {
             "networks" => for_resource!(@ Networks, $resource, $then),
             "subnets" => for_resource!(@ Subnets, $resource, $then),
             "ports" => for_resource!(@ Ports, $resource, $then),
+            "routers" => for_resource!(@ Routers, $resource, $then),
+            "floatingips" => for_resource!(@ FloatingIps, $resource, $then),
             "security-groups" => for_resource!(@ SecurityGroups, $resource, $then),
             "security-group-rules" => for_resource!(@ Rules, $resource, $then),
             "address-groups" => for_resource!(@ AddressGroups, $resource, $then),
@@ -179,12 +183,27 @@ impl Networking {
                 })
                 .await
             }
+            (
+                &Method::PUT,
+                ["routers", id, action @ ("add_router_interface" | "remove_router_interface")],
+            ) => {
+                let (body, add) = (request.json()?, *action == "add_router_interface");
+                self.connect(context, id, body, add).await
+            }
+            (&Method::PUT, ["routers", id, action @ ("add_extraroutes" | "remove_extraroutes")]) => {
+                let (body, add) = (request.json()?, *action == "add_extraroutes");
+                self.act::<Routers>(context, id, move |draft, context, id| {
+                    router::change_routes(draft, context, id, &body, add)
+                })
+                .await
+            }
             (&Method::PUT, ["security-groups", id, "rules"]) => {
                 rule_set::answer(self, request, context, id).await
             }
             (_, [_, id, "tags", rest @ ..]) => {
                 for_resource!(collection, R => tags::answer::<R>(self, request, context, id, rest).await)
             }
+            (_, [_] | [_, _]) => for_resource!(collection, R => Err(Error::method_not_allowed::<R>())),
             _ => Err(Error::no_such_resource()),
         }
     }
@@ -192,11 +211,10 @@ impl Networking {
     async fn list<R: Resource>(&self, request: &Request, context: &Context) -> Result<Answer, Error> {
         let query = Query::read(&request.query, R::attributes(), R::FILTERS)?;
         let mut model = self.store.model();
-        if R::needs_before_list(&model, context) {
+        if let Some(project) = R::needs_before_list(&model, context, &query) {
             let context = context.clone();
-            let ensure = move |draft: &mut Draft| {
-                security_group::ensure_default(draft, &context, &context.caller.project).map(drop)
-            };
+            let ensure =
+                move |draft: &mut Draft| security_group::ensure_default(draft, &context, &project).map(drop);
             self.store.change(ensure).await?;
             model = self.store.model();
         }
@@ -246,13 +264,13 @@ impl Networking {
         id: &str,
     ) -> Result<Answer, Error> {
         let given: Map<String, Value> = request.one(R::NAME)?;
-        let revision = request.revision.clone();
+        let revision = request.revision;
         // Whether it is there comes before whether it can be changed so.
         let model = self.store.model();
         let known = find::<R>(&context.view(&model), id)?.id();
         let input = check(R::attributes(), Action::Update, R::NAME, &context.caller, &given)?;
         self.change(context, move |draft, context| {
-            let old = changeable::<R>(draft, context, known, "update", revision.as_ref())?;
+            let old = changeable::<R>(draft, context, known, "update", revision)?;
             R::update(draft, context, &old, &input)?;
             Ok(Answer::ok(json!({ R::NAME: object::<R>(draft, context, known) })))
         })
@@ -265,10 +283,10 @@ impl Networking {
         context: Context,
         id: &str,
     ) -> Result<Answer, Error> {
-        let revision = request.revision.clone();
+        let revision = request.revision;
         let known = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
         self.change(context, move |draft, context| {
-            let old = changeable::<R>(draft, context, known, "delete", revision.as_ref())?;
+            let old = changeable::<R>(draft, context, known, "delete", revision)?;
             R::delete(draft, context, &old)?;
             Ok(Answer::nothing())
         })
@@ -303,6 +321,17 @@ impl Networking {
         Ok(self.store.change(move |draft| decide(draft, &context)).await?)
     }
 
+    /// Connects a router, or disconnects it.
+    async fn connect(&self, context: Context, id: &str, body: Value, add: bool) -> Result<Answer, Error> {
+        let id = Uuid::try_parse(id).map_err(|_| Routers::not_found(id))?;
+        self.change(context, move |draft, context| {
+            changeable::<Routers>(draft, context, id, "update", None)?;
+            let act = if add { router::add_interface } else { router::remove_interface };
+            act(draft, context, id, &body).map(Answer::ok)
+        })
+        .await
+    }
+
     pub(crate) fn store(&self) -> &Store {
         &self.store
     }
@@ -320,7 +349,7 @@ pub(crate) fn changeable<R: Resource>(
     context: &Context,
     id: Uuid,
     verb: &str,
-    revision: Option<&Result<u64, String>>,
+    revision: Option<u64>,
 ) -> Result<Arc<R::Object>, Error> {
     let view = context.view(draft.model());
     let object = Arc::clone(find::<R>(&view, &id.to_string())?);
@@ -328,8 +357,7 @@ pub(crate) fn changeable<R: Resource>(
         return Err(Error::forbidden(&format!("{verb}_{}", R::NAME)));
     }
     match revision {
-        Some(Err(text)) => Err(Error::bad_request(format!("Invalid revision number in If-Match: {text}"))),
-        Some(Ok(number)) if *number != object.meta().revision => Err(Error::new(
+        Some(number) if number != object.meta().revision => Err(Error::new(
             StatusCode::PRECONDITION_FAILED,
             "RevisionNumberConstraintFailed",
             format!("Constrained to {number}, but current revision is {}", object.meta().revision),

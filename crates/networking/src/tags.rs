@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::error::Error;
+use crate::kinds::Kind;
 use crate::request::Request;
 use crate::resources::{Context, Resource, find};
 use crate::server::{Answer, Networking, changeable};
@@ -47,7 +48,7 @@ pub(crate) async fn answer<R: Resource>(
             let tags = given(&request.json()?)?;
             edit::<R>(networking, context, id, move |known| {
                 known.extend(tags.iter().cloned());
-                Ok(Answer::created(Value::Null))
+                Ok(Answer::ok(json!({"tags": tags})))
             })
             .await
         }
@@ -102,9 +103,9 @@ async fn edit<R: Resource>(
 }
 
 fn given(body: &Value) -> Result<BTreeSet<String>, Error> {
-    let wrong = || Error::invalid("InvalidInput", "Invalid input for operation: invalid tags body.");
-    let tags = body.get("tags").and_then(Value::as_array).ok_or_else(wrong)?;
-    tags.iter().map(|tag| checked(tag.as_str().ok_or_else(wrong)?)).collect()
+    let tags = body.get("tags").ok_or_else(|| Error::invalid_input("Invalid tags body"))?;
+    let tags = Kind::Texts(LONGEST).check(tags).map_err(Error::invalid_input)?;
+    Ok(tags.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect())
 }
 
 fn checked(tag: &str) -> Result<String, Error> {

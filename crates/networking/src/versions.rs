@@ -8,66 +8,88 @@ use crate::openapi;
 use crate::request::Request;
 use crate::server::Answer;
 
-/// What is served besides the core of the API: alias, name, what it is.
+/// What is served besides the core of the API: alias, name, what it is. What is not here is not served.
 const EXTENSIONS: &[(&str, &str, &str)] = &[
-    ("address-group", "Address group", "Support address group"),
+    ("address-group", "Address groups", "Sets of addresses that security group rules can name."),
+    ("allowed-address-pairs", "Allowed address pairs", "Further addresses that a port may use."),
+    ("binding", "Port binding", "Where a port is plugged in."),
     (
-        "network-ip-availability",
-        "Network IP Availability",
-        "Provides IP availability data for each network and subnet.",
+        "ext-gw-mode",
+        "Gateway mode of routers",
+        "Whether a router translates the addresses of what leaves it.",
     ),
-    ("quotas", "Quota management support", "Expose functions for quotas management per project"),
+    ("external-net", "External networks", "Networks that routers may have their gateway in."),
+    ("extra_dhcp_opt", "Extra DHCP options", "Options that a port's machine gets by DHCP."),
+    ("extraroute", "Extra routes", "Static routes of routers."),
     (
-        "quota_details",
-        "Quota details management support",
-        "Expose functions for quotas usage statistics per project",
+        "extraroute-atomic",
+        "Atomic extra routes",
+        "Static routes can be added and removed without naming the others.",
     ),
+    ("filter-validation", "Filter validation", "A list that is filtered by an unknown attribute is refused."),
+    ("fip-port-details", "Ports of floating addresses", "A floating address shows the port it is given to."),
+    ("ip-substring-filtering", "Address parts", "Ports can be found by a part of their address."),
+    ("net-mtu", "Largest packets", "Networks show the size of the largest packet."),
+    ("net-mtu-writable", "Settable largest packets", "The size of the largest packet can be set."),
+    ("pagination", "Pages", "Lists can be read page by page."),
     (
-        "network-ip-availability-details",
-        "Network IP Availability Details Extension",
-        "Add ip_availability_details attribute to network-ip-availabilities resource.",
+        "port-security",
+        "Port security",
+        "Whether a port is filtered, and kept from using addresses of others.",
     ),
-    (
-        "quota-check-limit-default",
-        "Quota engine limit check by default",
-        "The resource usage is checked before a new limit is set",
-    ),
-    ("quota-check-limit", "Quota engine limit check", "Checks the resource usage before a limit is set"),
-    ("rbac-policies", "RBAC Policies", "Policies that give projects access to the resources of others"),
-    ("rbac-security-groups", "rbac-security-groups", "Security groups can be shared by RBAC policies"),
-    ("rbac-address-group", "rbac-address-group", "Address groups can be shared by RBAC policies"),
-    (
-        "security-groups-default-rules",
-        "Default rules for security groups",
-        "Configure the rules that new security groups get",
-    ),
-    ("security-group", "security-group", "The security groups extension."),
-    ("port-security", "Port Security", "Provides port security"),
-    (
-        "standard-attr-description",
-        "standard-attr-description",
-        "Extension to add descriptions to standard attributes",
-    ),
-    (
-        "standard-attr-revisions",
-        "Resource revision numbers",
-        "This extension will display the revision number of neutron resources.",
-    ),
+    ("project-id", "Projects", "Objects show their project under its newer name too."),
+    ("provider", "Physical networks", "Networks on a wire that was there before."),
     (
         "revision-if-match",
-        "If-Match constraints based on revision_number",
-        "Extension indicating that If-Match based on revision_number is supported.",
+        "Conditional changes",
+        "A change can be made to depend on the revision of an object.",
+    ),
+    ("router", "Routers", "Routers and floating addresses."),
+    ("security-group", "Security groups", "Groups of rules for ports."),
+    ("security-groups-normalized-cidr", "Normalised ranges", "Rules show their range without needless bits."),
+    (
+        "security-groups-remote-address-group",
+        "Remote address groups",
+        "The other end of a rule can be an address group.",
     ),
     (
-        "standard-attr-timestamp",
-        "Resource timestamps",
-        "Adds created_at and updated_at fields to all Neutron resources that have Neutron standard attributes.",
+        "security-groups-rules-belongs-to-default-sg",
+        "Rules of default groups",
+        "Rules show whether their group is a project's default one.",
     ),
+    ("sorting", "Sorting", "Lists can be sorted."),
+    ("standard-attr-description", "Descriptions", "Objects can be described."),
+    ("standard-attr-revisions", "Revisions", "Objects count their changes."),
+    ("standard-attr-tag", "Tags", "Objects can be tagged."),
+    ("standard-attr-timestamp", "Moments", "Objects tell when they were made and last changed."),
+    ("stateful-security-group", "Stateless groups", "A group can let answers pass by rules only."),
     (
-        "standard-attr-tag",
-        "Tag support for resources with standard attribute",
-        "Enables to set tag on resources with standard attribute.",
+        "subnet-external-network",
+        "Subnets of external networks",
+        "Subnets show whether their network is external.",
     ),
+    ("subnet-service-types", "Subnets for some ports", "A subnet can be for ports of some owners only."),
+    ("tag-creation", "Creation of tags", "Several tags can be added at once."),
+    (
+        "floating-ip-router-writable",
+        "Routers of floating addresses",
+        "The router of a floating address can be chosen.",
+    ),
+    ("network-ip-availability", "Free addresses", "How many addresses of a network are used."),
+    ("network-ip-availability-details", "Free addresses in detail", "The same, by subnet and by pool."),
+    (
+        "port-mac-address-regenerate",
+        "New hardware addresses",
+        "A port can be given another hardware address.",
+    ),
+    ("quota-check-limit", "Checked quotas", "A quota can be refused if more is used already."),
+    ("quota-check-limit-default", "Quotas checked by default", "A quota is refused if more is used already."),
+    ("quota_details", "Quotas in detail", "How much of a quota is used."),
+    ("quotas", "Quotas", "How much a project may have."),
+    ("rbac-address-group", "Shared address groups", "Address groups can be given to other projects."),
+    ("rbac-policies", "Sharing", "Objects can be given to other projects."),
+    ("rbac-security-groups", "Shared groups", "Security groups can be given to other projects."),
+    ("security-groups-default-rules", "Rules of new groups", "The rules that new groups get can be chosen."),
 ];
 
 /// Answers what needs no token.
@@ -77,7 +99,7 @@ pub(crate) fn answer(request: &Request, path: &[&str]) -> Option<Result<Answer, 
     }
     let answer = match path {
         [] => Answer::ok(json!({"versions": [version(request)]})),
-        ["v2.0"] => Answer::ok(json!({"resources": []})),
+        ["v2.0"] => Answer::ok(json!({"resources": resources(request)})),
         // The end of the name was taken off with the address.
         ["v2.0", "openapi"] => Answer::ok(openapi::document().clone()),
         ["v2.0", "extensions"] => {
@@ -97,6 +119,31 @@ pub(crate) fn answer(request: &Request, path: &[&str]) -> Option<Result<Answer, 
         _ => return None,
     };
     Some(Ok(answer))
+}
+
+/// What there is, and where.
+const RESOURCES: &[(&str, &str)] = &[
+    ("network", "networks"),
+    ("subnet", "subnets"),
+    ("port", "ports"),
+    ("router", "routers"),
+    ("floatingip", "floatingips"),
+    ("security_group", "security-groups"),
+    ("security_group_rule", "security-group-rules"),
+    ("address_group", "address-groups"),
+    ("default_security_group_rule", "default-security-group-rules"),
+    ("rbac_policy", "rbac-policies"),
+    ("quota", "quotas"),
+    ("network_ip_availability", "network-ip-availabilities"),
+    ("extension", "extensions"),
+];
+
+fn resources(request: &Request) -> Vec<Value> {
+    let show = |(name, collection): &(&str, &str)| {
+        let href = format!("{}/v2.0/{collection}", request.origin);
+        json!({"name": name, "collection": collection, "links": [{"rel": "self", "href": href}]})
+    };
+    RESOURCES.iter().map(show).collect()
 }
 
 fn version(request: &Request) -> Value {

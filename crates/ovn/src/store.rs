@@ -178,6 +178,13 @@ impl Store {
         self.inner.client.read(|replica| draft.transaction(&self.inner.options, replica))
     }
 
+    /// What would have to be done to the database so that it holds what its objects need: nothing, unless somebody else
+    /// changed rows of ours.
+    pub fn drift(&self) -> Transaction {
+        let model = self.model();
+        self.inner.client.read(|replica| mend(&model, &self.inner.options, replica))
+    }
+
     /// Decides on a change and makes it. The decision may be asked several times, on newer objects each time, and only
     /// the last one counts; what it answers is handed out once the database has the change.
     pub async fn change<T, E>(

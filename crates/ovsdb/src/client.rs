@@ -242,8 +242,18 @@ impl Client {
     }
 }
 
+/// Says so if following ends, which only a panic of an observer or an index can do: nobody shall wait in vain.
+struct Following(Arc<Shared>);
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.0.link.send_replace(Link::Down("the client has failed".into()));
+    }
+}
+
 /// Connects to one remote after the other, for ever.
 async fn follow(shared: Arc<Shared>) {
+    let _following = Following(Arc::clone(&shared));
     let mut pause = PAUSE.0;
     loop {
         for remote in &shared.settings.remotes {
@@ -293,15 +303,8 @@ async fn set_up(shared: &Shared, connection: &Connection, told: &Mutex<Told>) ->
     let schema = ask(connection, "get_schema", json!([database])).await?;
     let schema: Schema = serde_json::from_str(schema.get())?;
     let fresh = Replica::new(&shared.settings.tables, &schema).map_err(Ended::from)?;
-    let first = {
-        let mut known = shared.schema.write().unwrap_or_else(PoisonError::into_inner);
-        let first = known.is_none();
-        *known = Some(Arc::new(schema));
-        first
-    };
-    if first {
-        *shared.replica.write().unwrap_or_else(PoisonError::into_inner) = fresh;
-    }
+    shared.replica.write().unwrap_or_else(PoisonError::into_inner).fit(fresh);
+    *shared.schema.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(schema));
     let wanted: serde_json::Map<_, _> = shared
         .settings
         .tables

@@ -69,6 +69,15 @@ pub(crate) trait Listener: Send {
     fn notified(&mut self, method: &str, params: &str) -> Result<(), Ended>;
 }
 
+/// Closes a connection with the work of it, also when that ends in a panic.
+struct Closing(Connection);
+
+impl Drop for Closing {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
 #[derive(Deserialize)]
 struct Incoming<'a> {
     #[serde(borrow, default)]
@@ -98,14 +107,12 @@ impl Connection {
         let connection = Connection { outgoing, waiting };
         let (reader, writer) = tokio::io::split(stream);
         let work = {
-            let connection = connection.clone();
+            let closing = Closing(connection.clone());
             async move {
-                let ended = tokio::select! {
-                    ended = read(reader, &connection, listener) => ended,
+                tokio::select! {
+                    ended = read(reader, &closing.0, listener) => ended,
                     ended = write(writer, queue) => ended,
-                };
-                connection.close();
-                ended
+                }
             }
         };
         (connection, work)

@@ -30,6 +30,9 @@ pub(crate) enum Broken {
 /// off.
 pub(crate) const LONGEST: usize = 1 << 30;
 
+/// Room for the messages of every day.
+const KEPT: usize = 1 << 20;
+
 impl Frames {
     /// For messages that are not longer than this.
     pub(crate) fn new(longest: usize) -> Self {
@@ -43,6 +46,10 @@ impl Frames {
             self.buffer.drain(..self.start);
             self.seen -= self.start;
             self.start = 0;
+            // Nor stays as large as the first message made it, which had everything.
+            if self.buffer.capacity() > KEPT {
+                self.buffer.shrink_to(KEPT);
+            }
         }
         &mut self.buffer
     }
@@ -120,6 +127,15 @@ mod tests {
         assert_eq!(split(&[&deep]), Err(Broken::TooLong(1000)));
         assert_eq!(split(&[br#"{"a":""#, &[b'x'; 600], &[b'x'; 600]]), Err(Broken::TooLong(1000)));
         assert_eq!(split(&[&deep[..900]]), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn room_for_a_long_message_is_given_back() {
+        let mut frames = Frames::new(LONGEST);
+        frames.buffer().extend_from_slice(format!(r#"{{"a":"{}"}}{{"#, "x".repeat(5 * KEPT)).as_bytes());
+        assert!(frames.next().unwrap().is_some());
+        assert_eq!(frames.buffer().as_slice(), b"{");
+        assert!(frames.buffer().capacity() <= KEPT);
     }
 
     proptest! {

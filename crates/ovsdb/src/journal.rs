@@ -59,7 +59,8 @@ pub struct NotReplicated {
 /// Why a change was not made, or may not have been.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
-    /// It was not made: someone else made one since. Look again and decide anew.
+    /// It was not made: someone else made one since, or the database never had that generation. Look again and decide
+    /// anew.
     #[error("someone else changed the database meanwhile")]
     Stale,
     /// It was not made: the server refused it. Operations are counted as in the transaction that was given.
@@ -101,6 +102,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const OWN_OPERATIONS: usize = 2;
 
 impl Journal {
+    /// A journal that is not durable. Each has a name of its own, so that several can be in one process.
     pub fn new(client: Client, place: Place) -> Result<Self, NotReplicated> {
         let Place { table, column, .. } = place;
         if !client.replicates(table, column) {
@@ -131,7 +133,7 @@ impl Journal {
     /// Makes a change that was decided on what was seen at generation `basis`. Then the generation is one more.
     ///
     /// After a lost connection it finds out whether the change was made, and makes it if not. Dropped before it is
-    /// ready, the change is in doubt.
+    /// ready, the change is in doubt. One is made after the other: several changes at a time go into one transaction.
     pub async fn commit(&self, transaction: Transaction, basis: u64) -> Result<(), CommitError> {
         let mut known = self.writer.lock().await;
         let writer = known.take().filter(|writer| writer.made <= basis);
@@ -242,7 +244,8 @@ impl Seen {
 }
 
 fn number_of(column: &Datum, key: &str) -> Option<u64> {
-    column.value_of(key)?.parse().ok()
+    // Not more than what one can still count on from.
+    column.value_of(key)?.parse().ok().filter(|number| *number < u64::MAX / 2)
 }
 
 fn is_about_the_column(refused: &Refused) -> bool {
@@ -275,6 +278,8 @@ mod tests {
         ];
         let next = seen.next(me);
         assert_eq!(next, expected.into_iter().collect());
+        let beyond: Datum = [("generation", u64::MAX.to_string())].into_iter().collect();
+        assert_eq!(number_of(&beyond, GENERATION), None);
         let seen = Seen { generation: 2001, column: Some(next) };
         assert_eq!([me, recent, old].map(|writer| seen.made_by(writer)), [Some(2001), Some(1002), None]);
         let first = Seen { generation: 0, column: None }.next(me);

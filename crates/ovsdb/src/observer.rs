@@ -9,7 +9,7 @@ pub trait Observer: Send + Sync + 'static {
     /// It is called once per update, one after the other, and before any later answer is handed out: who has the
     /// result of a transaction finds its changes in what the observer keeps. After a lost connection it hears of what
     /// is different now, whether the server went on or told everything anew. The replica may be read meanwhile, but
-    /// everything waits for the return, so be quick.
+    /// everything waits for the return, so be quick. A panic ends the client.
     fn changed(&self, changes: &[Change]);
 }
 

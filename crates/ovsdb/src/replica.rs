@@ -1,4 +1,5 @@
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use serde::Deserialize;
@@ -135,6 +136,16 @@ impl Replica {
             tables.insert(spec.name, Table { spec: spec.clone(), columns, rows: HashMap::new(), indexes });
         }
         Ok(Replica { tables, texts: Interner::default() })
+    }
+
+    /// Goes on with the columns of another, which a later schema may have changed.
+    pub(crate) fn fit(&mut self, other: Replica) {
+        for (name, table) in other.tables {
+            match self.tables.entry(name) {
+                Entry::Occupied(mut known) => known.get_mut().columns = table.columns,
+                Entry::Vacant(place) => drop(place.insert(table)),
+            }
+        }
     }
 
     /// The row of that number.

@@ -92,6 +92,16 @@ pub const PARTS: &[Part] = &[
         for_sandbox: true,
     },
     Part {
+        name: "OpenStack clients",
+        purpose: "command line, SDK, and the tests of Neutron's own API",
+        source: Source::Python {
+            version: "10.5.0",
+            requirements: include_str!("../python/openstack-clients.txt"),
+        },
+        programs: &["openstack", "stestr"],
+        for_sandbox: false,
+    },
+    Part {
         name: "etcd",
         purpose: "store of the Kubernetes API",
         source: Source::Go(GoModule {

@@ -10,6 +10,7 @@ use super::question::Packet;
 use super::text;
 use crate::access;
 use crate::error::Error;
+use crate::kinds::range;
 
 /// A port of ours, a packet's direction there, and the addresses of both sides.
 #[derive(Clone, Copy, Debug)]
@@ -166,9 +167,7 @@ impl<'a> End<'a> {
             vec![(port.mac, port.fixed_ips.iter().map(|fixed| Cidr::host(fixed.address)).collect())];
         for pair in &port.address_pairs {
             let mac = pair.mac.unwrap_or(port.mac);
-            let range =
-                pair.address.parse::<Cidr>().or_else(|_| pair.address.parse::<IpAddr>().map(Cidr::host));
-            let Ok(range) = range else { continue };
+            let Some(range) = range(&pair.address) else { continue };
             match names.iter_mut().find(|(known, _)| *known == mac) {
                 Some((_, ranges)) => ranges.push(range),
                 None => names.push((mac, vec![range])),

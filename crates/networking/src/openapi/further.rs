@@ -7,11 +7,44 @@ use super::Document;
 use super::operation::{Operation, content, in_query, list_of, object, refer, schema, wrapped};
 use crate::resources::Resource;
 use crate::resources::address_group::AddressGroups;
+use crate::resources::router::Routers;
 use crate::resources::rule::Rules;
 use crate::resources::security_group::SecurityGroups;
 use crate::{availability, explain, quota};
 
 impl Document {
+    /// What routers have besides.
+    pub(super) fn routers(&mut self) {
+        let (tag, text) = (Routers::PLURAL, json!({"type": "string"}));
+        let asked = object(json!({"subnet_id": text, "port_id": text}));
+        let joined = object(json!({
+            "id": text, "network_id": text, "port_id": text, "subnet_id": text, "project_id": text, "tenant_id": text,
+            "subnet_ids": {"type": "array", "items": text},
+            "tags": {"type": "array", "items": text},
+        }));
+        for (action, summary) in [
+            ("add_router_interface", "Connect a network, by a subnet of it or by a port"),
+            ("remove_router_interface", "Disconnect a network"),
+        ] {
+            let change = Operation::new(tag, summary)
+                .takes(asked.clone())
+                .answers("200", "what was connected, or not any more", joined.clone())
+                .changes();
+            self.path(&format!("/v2.0/routers/{{id}}/{action}"), &Method::PUT, change);
+        }
+        let route = object(json!({"destination": text, "nexthop": text}));
+        let routes = object(json!({"routes": {"type": "array", "items": route}}));
+        for (action, summary) in
+            [("add_extraroutes", "Add routes"), ("remove_extraroutes", "Take routes away")]
+        {
+            let change = Operation::new(tag, summary)
+                .takes(wrapped(Routers::NAME, routes.clone()))
+                .answers("200", "the router as it is now", wrapped(Routers::NAME, schema(Routers::NAME)))
+                .changes();
+            self.path(&format!("/v2.0/routers/{{id}}/{action}"), &Method::PUT, change);
+        }
+    }
+
     /// What groups have besides.
     pub(super) fn groups(&mut self) {
         let tag = SecurityGroups::PLURAL;

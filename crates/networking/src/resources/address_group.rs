@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Context, Resource, common, network};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{Kind, SAID};
+use crate::kinds::{Kind, SAID, list, range, shown};
 use crate::query::Query;
 
 pub(crate) struct AddressGroups;
@@ -24,7 +24,13 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<AddressGroup>>> = LazyLock::new(|| {
     attributes
 });
 
-const ADDRESSES: Kind = Kind::List(|value| Kind::Range.check(value));
+/// Ranges, of which the bits beyond the prefix mean nothing.
+const ADDRESSES: Kind = Kind::List(|value| {
+    let range = value.as_str().and_then(|text| text.parse::<Cidr>().ok());
+    range
+        .map(|range| json!(range.network()))
+        .ok_or_else(|| format!("'{}' is not a valid IP subnet", shown(value)))
+});
 
 fn is_shared(group: &AddressGroup, view: &View<'_>) -> bool {
     network::is_given(view.model, group.meta.id, "access_as_shared", &view.caller.project)
@@ -98,9 +104,15 @@ pub(crate) fn change_addresses(
     let body = body.get("address_group").unwrap_or(body);
     let given =
         body.get("addresses").ok_or_else(|| Error::bad_request("Missing required attribute 'addresses'"))?;
-    let given = ADDRESSES.check(given).map_err(|reason| Error::invalid_attribute("addresses", reason))?;
-    let given = Input(std::iter::once(("addresses".to_owned(), given)).collect());
-    let given = given.parsed_list::<Cidr>("addresses").unwrap_or_default();
+    let wrong = |reason: String| Error::invalid_attribute("addresses", reason);
+    let given: Vec<Cidr> = list(given)
+        .map_err(wrong)?
+        .iter()
+        .map(|value| {
+            let range = value.as_str().and_then(range).map(|range| range.network());
+            range.ok_or_else(|| wrong(format!("'{}' is not a valid IP subnet", shown(value))))
+        })
+        .collect::<Result<_, _>>()?;
     let Some(group) = draft.get::<AddressGroup>(id) else {
         return Err(AddressGroups::not_found(&id.to_string()));
     };

@@ -51,7 +51,7 @@ pub(crate) fn project(context: &Context, input: &Input) -> Result<String, Error>
     let given = input.text("project_id").or_else(|| input.text("tenant_id"));
     match given {
         Some(project) if !context.caller.owns(&project) => Err(Error::bad_request(
-            "Specifying 'project_id' or 'tenant_id' other than the authenticated project in request requires admin privileges",
+            "Specifying 'project_id' other than the authenticated project in request is not allowed for the current user.",
         )),
         Some(project) => Ok(project),
         None => Ok(context.caller.project.clone()),

@@ -3,10 +3,12 @@
 pub(crate) mod address_group;
 pub(crate) mod common;
 pub(crate) mod default_rule;
+pub(crate) mod floating_ip;
 pub(crate) mod network;
 pub(crate) mod port;
 pub(crate) mod quota;
 pub(crate) mod rbac_policy;
+pub(crate) mod router;
 pub(crate) mod rule;
 pub(crate) mod rule_set;
 mod same;
@@ -38,7 +40,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub fn view<'a>(&'a self, model: &'a Model) -> View<'a> {
+    pub(crate) fn view<'a>(&'a self, model: &'a Model) -> View<'a> {
         View { model, caller: &self.caller, settings: &self.settings }
     }
 }
@@ -76,6 +78,12 @@ pub(crate) trait Resource: Send + Sync + 'static {
         view.caller.owns(&object.meta().project)
     }
 
+    /// The objects that a project may know of, and perhaps others: its own, those that policies give it, and what comes
+    /// with them. A project's list costs what the project has, not what everybody has.
+    fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Self::Object>> {
+        own_and_given(model, project)
+    }
+
     /// What a filter of [`Resource::FILTERS`] says.
     fn wants(_object: &Self::Object, _filter: &str, _values: &[String], _view: &View<'_>) -> bool {
         true
@@ -86,9 +94,9 @@ pub(crate) trait Resource: Send + Sync + 'static {
         None
     }
 
-    /// What has to be there before a list is shown.
-    fn needs_before_list(_model: &Model, _context: &Context) -> bool {
-        false
+    /// The projects that have to get something before a list is shown.
+    fn needs_before_list(_model: &Model, _context: &Context, _query: &Query) -> Option<String> {
+        None
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error>;
@@ -165,16 +173,22 @@ pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -
                 .filter(|(name, _)| R::FILTERS.contains(&name.as_str()))
                 .all(|(name, values)| R::wants(object, name, values, view))
     };
-    let marker = match query.marker {
-        None => None,
-        Some(id) => Some(find::<R>(view, &id.to_string())?),
-    };
+    let marker = query.marker.as_ref().map(|id| find::<R>(view, id)).transpose()?;
     let by_id = query.sort.is_empty() || query.sort == [("id".to_owned(), true)];
     let more = query.limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
-    let few = R::few(query, view.model);
+    let few = R::few(query, view.model).or_else(|| {
+        (!view.caller.is_admin()).then(|| {
+            let mut near = R::near(view.model, &view.caller.project);
+            near.sort_by_key(|object| object.id());
+            near.dedup_by_key(|object| object.id());
+            near
+        })
+    });
     let mut found: Vec<&Arc<R::Object>> = match few {
         // By id, and nothing shorter: the model goes straight to the page.
-        None if by_id && !query.reverse => view.model.all(query.marker).filter(wanted).take(more).collect(),
+        None if by_id && !query.reverse => {
+            view.model.all(marker.map(|marker| marker.id())).filter(wanted).take(more).collect()
+        }
         few => {
             let order = |one: &&Arc<R::Object>, other: &&Arc<R::Object>| {
                 let order = query.order(attributes, one, other, view);
@@ -243,6 +257,13 @@ fn links<R: Resource>(query: &Query, found: &[&Arc<R::Object>], has_more: bool, 
         links.push(link("previous", first.id(), true));
     }
     links
+}
+
+/// The objects of a project, and those that policies give it.
+fn own_and_given<'a, T: Stored>(model: &'a Model, project: &str) -> Vec<&'a Arc<T>> {
+    let policies = model.policies_for(project).chain(model.policies_for("*"));
+    let given = policies.filter_map(|policy| model.get::<T>(policy.object));
+    model.of_project::<T>(project, None).chain(given).collect()
 }
 
 /// The objects of an id or a name that is asked for, which are few.

@@ -1,6 +1,7 @@
 use std::sync::{Arc, LazyLock};
 
-use portcullis_ovn::objects::{Network, Port, RbacPolicy, Router, Subnet};
+use portcullis_core::Family;
+use portcullis_ovn::objects::{FloatingIp, Network, Port, RbacPolicy, Subnet};
 use portcullis_ovn::{Draft, Model};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -121,11 +122,13 @@ impl Resource for Networks {
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
-        let meta = common::meta(context, input)?;
+        let mut meta = common::meta(context, input)?;
+        meta.revision = 1;
         quota::check::<Network>(draft, context, &meta.project, 1)?;
+        let physical = input.text("provider:physical_network").is_some();
         let network = Network {
             admin_state_up: input.truth("admin_state_up").unwrap_or(true),
-            mtu: mtu(context, input)?.unwrap_or(context.settings.mtu),
+            mtu: mtu(context, input, physical)?,
             port_security: input.truth("port_security_enabled").unwrap_or(context.settings.port_security),
             external: input.truth("router:external").unwrap_or(false),
             is_default: input.truth("is_default").unwrap_or(false),
@@ -152,8 +155,13 @@ impl Resource for Networks {
         if let Some(up) = input.truth("admin_state_up") {
             network.admin_state_up = up;
         }
-        if let Some(mtu) = mtu(context, input)? {
-            network.mtu = mtu;
+        if input.has("mtu") {
+            network.mtu = mtu(context, input, old.physical.is_some())?;
+            for family in Family::ALL {
+                if draft.subnets_of_network(id).any(|subnet| subnet.family() == family) {
+                    check_mtu(&network, family)?;
+                }
+            }
         }
         if let Some(on) = input.truth("port_security_enabled") {
             network.port_security = on;
@@ -191,11 +199,26 @@ impl Resource for Networks {
 
     fn delete(draft: &mut Draft, _context: &Context, old: &Arc<Network>) -> Result<(), Error> {
         let id = old.meta.id;
-        if draft.ports_of_network(id).next().is_some() {
+        // Floating addresses that nobody uses go with the network they are of.
+        let unused: Vec<(Uuid, Uuid)> = draft
+            .ports_of_network(id)
+            .filter(|port| port.is_floating_ip())
+            .filter_map(|port| draft.get::<FloatingIp>(port.device_id.parse().ok()?))
+            .filter(|floating| floating.fixed_port.is_none())
+            .map(|floating| (floating.meta.id, floating.port))
+            .collect();
+        for (floating, port) in unused {
+            draft.remove::<FloatingIp>(floating);
+            draft.remove::<Port>(port);
+        }
+        let ports: Vec<String> = draft.ports_of_network(id).map(|port| port.meta.id.to_string()).collect();
+        if !ports.is_empty() {
             return Err(Error::conflict(
                 "NetworkInUse",
                 format!(
-                    "Unable to complete operation on network {id}. There are one or more ports still in use on the network."
+                    "Unable to complete operation on network {id}. There are one or more ports still in use on the network, id \
+                     for these ports is: {}.",
+                    ports.join(",")
                 ),
             ));
         }
@@ -209,18 +232,32 @@ impl Resource for Networks {
     }
 }
 
-fn mtu(context: &Context, input: &Input) -> Result<Option<u32>, Error> {
-    let Some(Some(mtu)) = input.number("mtu") else { return Ok(None) };
-    let most = context.settings.max_mtu;
-    // Zero asks for the default.
-    match u32::try_from(mtu) {
-        Ok(0) => Ok(Some(context.settings.mtu)),
-        Ok(mtu) if mtu < 68 => {
-            Err(Error::invalid_input(format!("Requested MTU is too small, minimum is 68, requested {mtu}")))
-        }
-        Ok(mtu) if mtu <= most => Ok(Some(mtu)),
-        _ => Err(Error::invalid_input(format!("Requested MTU is too big, maximum is {most}"))),
+/// The largest packet: what was asked, if the wire carries it, or all that it carries.
+fn mtu(context: &Context, input: &Input, physical: bool) -> Result<u32, Error> {
+    let most = if physical { context.settings.physical_mtu } else { context.settings.mtu };
+    match input.number("mtu").flatten() {
+        None | Some(0) => Ok(most),
+        Some(mtu) => u32::try_from(mtu)
+            .ok()
+            .filter(|mtu| *mtu <= most)
+            .ok_or_else(|| Error::invalid_input(format!("Requested MTU is too big, maximum is {most}"))),
     }
+}
+
+/// Whether packets of a family can be as small as they must be able to be.
+pub(crate) fn check_mtu(network: &Network, family: Family) -> Result<(), Error> {
+    let least = match family {
+        Family::V4 => 68,
+        Family::V6 => 1280,
+    };
+    if network.mtu >= least {
+        return Ok(());
+    }
+    let message = format!(
+        "MTU of {} is not allowed on network {}, since {family} needs at least {least}.",
+        network.mtu, network.meta.id
+    );
+    Err(Error::conflict("NetworkMTUSubnetConflict", message))
 }
 
 fn vlan(input: &Input) -> Result<Option<u16>, Error> {
@@ -284,11 +321,4 @@ fn check_unshare(draft: &Draft, network: &Network) -> Result<(), Error> {
         ));
     }
     Ok(())
-}
-
-/// Whether a router uses a network as its way out.
-pub(crate) fn is_gateway_of(draft: &Draft, network: Uuid) -> bool {
-    draft
-        .all::<Router>(None)
-        .any(|router| router.gateway.as_ref().is_some_and(|gateway| gateway.network == network))
 }

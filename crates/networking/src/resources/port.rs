@@ -27,7 +27,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Port>>> = LazyLock::new(|| {
         Attribute::new("network_id", Kind::Id, |port: &Port, _| json!(port.network)).required(),
         Attribute::new("admin_state_up", Kind::Truth, |port: &Port, _| json!(port.admin_state_up)).post().put(),
         Attribute::new("status", WORDS, |port: &Port, _| json!(status(port))),
-        Attribute::new("mac_address", Kind::Mac, |port: &Port, _| json!(port.mac)).post().put(),
+        Attribute::new("mac_address", MAC, |port: &Port, _| json!(port.mac)).post().put().filter(),
         Attribute::new("fixed_ips", Kind::List(fixed_ip), |port: &Port, _| {
             let show = |fixed: &portcullis_ovn::objects::FixedIp| {
                 json!({"subnet_id": fixed.subnet, "ip_address": fixed.address})
@@ -103,6 +103,12 @@ const VNIC_TYPE: Kind = Kind::Word(&[
     "accelerator-direct-physical",
 ]);
 
+/// Nothing asks for a new one.
+const MAC: Kind = Kind::Custom(
+    |value| if value.is_null() { Ok(Value::Null) } else { Kind::Mac.check(value) },
+    || json!({"type": ["string", "null"], "pattern": "^([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}$"}),
+);
+
 const PAIRS: Kind = Kind::List(address_pair);
 
 fn status(port: &Port) -> &'static str {
@@ -120,7 +126,8 @@ fn only<'a>(value: &'a Value, known: &[&str]) -> Result<&'a Map<String, Value>, 
     }
 }
 
-fn fixed_ip(value: &Value) -> Result<Value, String> {
+/// An address that is asked for.
+pub(crate) fn fixed_ip(value: &Value) -> Result<Value, String> {
     let entries = only(value, &["subnet_id", "ip_address", "dns_name"])?;
     let mut checked = Map::new();
     if let Some(address) = entries.get("ip_address").filter(|address| !address.is_null()) {
@@ -135,7 +142,10 @@ fn fixed_ip(value: &Value) -> Result<Value, String> {
 fn address_pair(value: &Value) -> Result<Value, String> {
     let entries = only(value, &["ip_address", "mac_address"])?;
     let mut checked = Map::new();
-    let address = entries.get("ip_address").and_then(Value::as_str).ok_or("AllowedAddressPair must contain ip_address")?;
+    let address = entries
+        .get("ip_address")
+        .and_then(Value::as_str)
+        .ok_or("AllowedAddressPair must contain ip_address")?;
     // An address stays one; a range stays as it was written.
     address
         .parse::<IpAddr>()
@@ -189,13 +199,20 @@ impl Resource for Ports {
         owns(port, view)
     }
 
+    fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Port>> {
+        let networks = model.of_project::<Network>(project, None);
+        let there = networks.flat_map(|network| model.ports_of_network(network.meta.id));
+        model.of_project(project, None).chain(there).collect()
+    }
+
     fn wants(port: &Port, filter: &str, values: &[String], _view: &View<'_>) -> bool {
         if filter != "fixed_ips" {
             return true;
         }
         // Values of one key are alternatives; all keys must be met, not always by the same address.
         ["ip_address", "subnet_id", "ip_address_substr"].into_iter().all(|key| {
-            let mut wanted = values.iter().filter_map(|value| value.split_once('=')).filter(|(k, _)| *k == key).peekable();
+            let mut wanted =
+                values.iter().filter_map(|value| value.split_once('=')).filter(|(k, _)| *k == key).peekable();
             wanted.peek().is_none()
                 || wanted.any(|(_, value)| {
                     port.fixed_ips.iter().any(|fixed| match key {
@@ -246,7 +263,8 @@ impl Resource for Ports {
             meta,
             ..Port::default()
         };
-        let wish = For { network: &network, port: port.meta.id, mac, device_owner: &port.device_owner, has: &[] };
+        let wish =
+            For { network: &network, port: port.meta.id, mac, device_owner: &port.device_owner, has: &[] };
         port.fixed_ips = match asked(input) {
             Some(asked) => addresses::asked(draft, wish, &asked)?,
             None => addresses::usual(draft, wish)?,
@@ -254,7 +272,9 @@ impl Resource for Ports {
         let default = ensure_default(draft, context, &port.meta.project.clone())?;
         port.security_groups = match groups(draft, context, input)? {
             Some(groups) => groups,
-            None if port.port_security && !port.device_owner.starts_with("network:") => default.into_iter().collect(),
+            None if port.port_security && !port.device_owner.starts_with("network:") => {
+                default.into_iter().collect()
+            }
             None => Vec::new(),
         };
         if let Some(pairs) = address_pairs(input)? {
@@ -297,7 +317,9 @@ impl Resource for Ports {
         if let Some(profile) = profile(input) {
             port.profile = profile;
         }
-        if let Some(mac) = input.some::<Mac>("mac_address").filter(|mac| *mac != old.mac) {
+        let mac = input.parsed::<Mac>("mac_address");
+        let mac = mac.map(|mac| mac.unwrap_or_else(|| new_mac(draft, context, old.network)));
+        if let Some(mac) = mac.filter(|mac| *mac != old.mac) {
             if !old.host.is_empty() || old.up {
                 return Err(Error::conflict(
                     "PortBound",
@@ -356,7 +378,10 @@ impl Resource for Ports {
         if old.is_router() || old.is_floating_ip() {
             return Err(Error::conflict(
                 "ServicePortInUse",
-                format!("Port {id} cannot be deleted directly via the port API: has device owner {}.", old.device_owner),
+                format!(
+                    "Port {id} cannot be deleted directly via the port API: has device owner {}.",
+                    old.device_owner
+                ),
             ));
         }
         release(draft, context, id);
@@ -367,7 +392,8 @@ impl Resource for Ports {
 
 fn owns(port: &Port, view: &View<'_>) -> bool {
     let network = view.model.get::<Network>(port.network);
-    view.caller.owns(&port.meta.project) || network.is_some_and(|network| view.caller.owns(&network.meta.project))
+    view.caller.owns(&port.meta.project)
+        || network.is_some_and(|network| view.caller.owns(&network.meta.project))
 }
 
 /// Takes floating addresses away from a port.

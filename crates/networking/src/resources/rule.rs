@@ -1,4 +1,3 @@
-use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use portcullis_core::{Cidr, Direction, Family, Protocol};
@@ -11,7 +10,7 @@ use super::security_group::SecurityGroups;
 use super::{Context, Resource, common};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{COUNT, Kind, LIST, MOMENT, NAME, SAID, WORDS_OR_NULL, shown};
+use crate::kinds::{COUNT, Kind, LIST, MOMENT, NAME, SAID, WORDS_OR_NULL, range, shown};
 use crate::query::Query;
 use crate::quota;
 use crate::time::written;
@@ -34,7 +33,8 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Rule>>> = LazyLock::new(|| {
         Attribute::new("port_range_max", PORT, |rule: &Rule, _| json!(rule.port_max)).post(),
         Attribute::new("remote_ip_prefix", PREFIX, |rule: &Rule, _| json!(rule.remote_prefix)).post(),
         Attribute::new("normalized_cidr", WORDS_OR_NULL, |rule: &Rule, _| json!(normalized(rule))),
-        Attribute::new("remote_group_id", Kind::IdOrNull, |rule: &Rule, _| json!(rule.remote_group)).post(),
+        Attribute::new("remote_group_id", Kind::TextOrNull(NAME), |rule: &Rule, _| json!(rule.remote_group))
+            .post(),
         Attribute::new("remote_address_group_id", Kind::IdOrNull, |rule: &Rule, _| {
             json!(rule.remote_address_group)
         })
@@ -110,6 +110,12 @@ impl Resource for Rules {
         let group = view.model.get::<SecurityGroup>(rule.group);
         view.caller.owns(&rule.meta.project)
             || group.is_some_and(|group| view.caller.owns(&group.meta.project))
+    }
+
+    fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Rule>> {
+        let groups = super::own_and_given::<SecurityGroup>(model, project);
+        let there = groups.into_iter().flat_map(|group| model.rules_of_group(group.meta.id));
+        model.of_project(project, None).chain(there).collect()
     }
 
     fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Rule>>> {
@@ -237,7 +243,7 @@ pub(crate) fn traffic(input: &Input) -> Result<Rule, Error> {
         direction,
         ethertype,
         protocol: text,
-        remote_group: input.some("remote_group_id"),
+        remote_group: remote_group(input)?,
         remote_address_group: input.some("remote_address_group_id"),
         ..Rule::default()
     };
@@ -251,6 +257,17 @@ pub(crate) fn traffic(input: &Input) -> Result<Rule, Error> {
     }
     Ok(rule)
 }
+
+/// The group at the other end. What is no id names no group.
+fn remote_group(input: &Input) -> Result<Option<Uuid>, Error> {
+    let Some(text) = input.text("remote_group_id") else { return Ok(None) };
+    let missing =
+        || Error::not_found("SecurityGroupNotFound", format!("Security group {text} does not exist"));
+    Uuid::try_parse(&text).map(Some).map_err(|_| missing())
+}
+
+/// Protocols that are parts of IPv6 alone: its options, fragments, and it itself in another packet.
+const OF_IPV6: [u8; 6] = [41, 43, 44, 58, 59, 60];
 
 /// That a rule has more than one other end.
 pub(crate) fn several_remotes() -> Error {
@@ -279,7 +296,7 @@ fn protocol(text: Option<String>, ethertype: Family) -> Result<(Option<String>, 
             let text = if text == "1" { "58" } else { "ipv6-icmp" };
             Ok((Some(text.to_owned()), Some(Protocol::ICMPV6)))
         }
-        (Protocol::ICMPV6, Family::V4) => Err(Error::invalid(
+        (protocol, Family::V4) if OF_IPV6.contains(&protocol.number()) => Err(Error::invalid(
             "SecurityGroupEthertypeConflictWithProtocol",
             format!("Invalid ethertype IPv4 for protocol {text}."),
         )),
@@ -374,9 +391,8 @@ fn icmp(kind: Option<i64>, code: Option<i64>) -> Result<Ports, Error> {
 
 fn prefix(text: Option<String>, ethertype: Family) -> Result<Option<String>, Error> {
     let Some(text) = text else { return Ok(None) };
-    let range = text.parse::<Cidr>().or_else(|_| text.parse::<IpAddr>().map(Cidr::host));
-    let range = range
-        .map_err(|_| Error::invalid("InvalidCIDR", format!("Invalid CIDR {text} given as IP prefix.")))?;
+    let range = range(&text)
+        .ok_or_else(|| Error::invalid("InvalidCIDR", format!("Invalid CIDR {text} given as IP prefix.")))?;
     if range.family() != ethertype {
         return Err(Error::invalid(
             "SecurityGroupRuleParameterConflict",

@@ -23,10 +23,10 @@ pub(crate) async fn answer(
     id: &str,
 ) -> Result<Answer, Error> {
     let id = Uuid::try_parse(id).map_err(|_| SecurityGroups::not_found(id))?;
-    let (body, revision) = (request.json()?, request.revision.clone());
+    let (body, revision) = (request.json()?, request.revision);
     networking
         .change(context, move |draft, context| {
-            changeable::<SecurityGroups>(draft, context, id, "update", revision.as_ref())?;
+            changeable::<SecurityGroups>(draft, context, id, "update", revision)?;
             replace(draft, context, id, &given(&body, &context.caller, id)?)?;
             Ok(Answer::ok(json!({ SecurityGroups::NAME: object::<SecurityGroups>(draft, context, id) })))
         })

@@ -62,19 +62,19 @@ impl Resource for SecurityGroups {
         super::by_id_or_name(query, model)
     }
 
-    fn needs_before_list(model: &Model, context: &Context) -> bool {
-        let project = &context.caller.project;
-        !project.is_empty() && default_of(model, project).is_none()
+    fn needs_before_list(model: &Model, context: &Context, query: &Query) -> Option<String> {
+        let asked = query.one("project_id").or_else(|| query.one("tenant_id"));
+        let project = asked.filter(|project| context.caller.owns(project)).unwrap_or(&context.caller.project);
+        // Whatever an administrator types is not a project.
+        let is_project = Uuid::try_parse(project).is_ok() || project == context.caller.project;
+        (is_project && default_of(model, project).is_none()).then(|| project.to_owned())
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
         let meta = common::meta(context, input)?;
         ensure_default(draft, context, &meta.project)?;
         if meta.name.eq_ignore_ascii_case(DEFAULT) {
-            return Err(Error::conflict(
-                "SecurityGroupDefaultAlreadyExists",
-                "Default security group already exists.",
-            ));
+            return Err(default_exists());
         }
         quota::check::<SecurityGroup>(draft, context, &meta.project, 1)?;
         let stateful = input.truth("stateful").unwrap_or(true);
@@ -93,6 +93,9 @@ impl Resource for SecurityGroups {
                 "SecurityGroupCannotUpdateDefault",
                 "Updating default security group not allowed.",
             ));
+        }
+        if !old.is_default && input.text("name").is_some_and(|name| name.eq_ignore_ascii_case(DEFAULT)) {
+            return Err(default_exists());
         }
         let mut group = SecurityGroup::clone(old);
         common::edit(&mut group.meta, context, input);
@@ -131,6 +134,10 @@ impl Resource for SecurityGroups {
         draft.remove::<SecurityGroup>(id);
         Ok(())
     }
+}
+
+fn default_exists() -> Error {
+    Error::conflict("SecurityGroupDefaultAlreadyExists", "Default security group already exists.")
 }
 
 fn in_use(id: Uuid) -> Error {

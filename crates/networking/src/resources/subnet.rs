@@ -23,10 +23,14 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
     attributes.extend([
         common::name(),
         Attribute::new("network_id", Kind::Id, |subnet: &Subnet, _| json!(subnet.network)).required(),
-        Attribute::new("ip_version", Kind::Number(4, 6), |subnet: &Subnet, _| json!(version(subnet.family())))
-            .post(),
-        Attribute::new("cidr", Kind::Range, |subnet: &Subnet, _| json!(subnet.cidr)).required(),
-        Attribute::new("gateway_ip", Kind::AddressOrNull, |subnet: &Subnet, _| json!(subnet.gateway)).post().put(),
+        Attribute::new("ip_version", Kind::Number(4, 6), |subnet: &Subnet, _| {
+            json!(version(subnet.family()))
+        })
+        .post(),
+        Attribute::new("cidr", CIDR, |subnet: &Subnet, _| json!(subnet.cidr)).post(),
+        Attribute::new("gateway_ip", Kind::AddressOrNull, |subnet: &Subnet, _| json!(subnet.gateway))
+            .post()
+            .put(),
         Attribute::new("allocation_pools", Kind::List(pool), |subnet: &Subnet, _| json!(subnet.pools))
             .post()
             .put(),
@@ -35,10 +39,13 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
         })
         .post()
         .put(),
-        Attribute::new("host_routes", Kind::List(route), |subnet: &Subnet, _| json!(subnet.host_routes)).post().put(),
+        Attribute::new("host_routes", Kind::List(route), |subnet: &Subnet, _| json!(subnet.host_routes))
+            .post()
+            .put(),
         Attribute::new("enable_dhcp", Kind::Truth, |subnet: &Subnet, _| json!(subnet.dhcp)).post().put(),
         Attribute::new("ipv6_ra_mode", MODE, |subnet: &Subnet, _| json!(subnet.ipv6_ra_mode)).post(),
-        Attribute::new("ipv6_address_mode", MODE, |subnet: &Subnet, _| json!(subnet.ipv6_address_mode)).post(),
+        Attribute::new("ipv6_address_mode", MODE, |subnet: &Subnet, _| json!(subnet.ipv6_address_mode))
+            .post(),
         Attribute::new("service_types", Kind::Texts(NAME), |subnet: &Subnet, _| json!(subnet.service_types))
             .post()
             .put(),
@@ -51,6 +58,9 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
     attributes
 });
 
+/// A range, or nothing; what it is not is told by its own error.
+const CIDR: Kind = Kind::Custom(|value| Ok(value.clone()), || json!({"type": "string"}));
+
 const MODE: Kind = Kind::WordOrNull(&["slaac", "dhcpv6-stateful", "dhcpv6-stateless"]);
 
 fn version(family: Family) -> u8 {
@@ -61,7 +71,10 @@ fn version(family: Family) -> u8 {
 }
 
 fn entry<'a>(value: &'a Value, key: &str) -> Result<&'a str, String> {
-    object(value)?.get(key).and_then(Value::as_str).ok_or_else(|| format!("'{key}' is missing in '{}'", shown(value)))
+    object(value)?
+        .get(key)
+        .and_then(Value::as_str)
+        .ok_or_else(|| format!("'{key}' is missing in '{}'", shown(value)))
 }
 
 fn checked(value: &Value, keys: &[(&str, Kind)]) -> Result<Value, String> {
@@ -114,12 +127,19 @@ impl Resource for Subnets {
     fn is_visible(subnet: &Subnet, view: &View<'_>) -> bool {
         let network = view.model.get::<Network>(subnet.network);
         view.caller.owns(&subnet.meta.project)
-            || network.is_some_and(|network| view.caller.owns(&network.meta.project) || is_shared(network, view))
+            || network.is_some_and(|network| Networks::is_visible(network, view))
     }
 
     fn may_change(subnet: &Subnet, view: &View<'_>) -> bool {
         let network = view.model.get::<Network>(subnet.network);
-        view.caller.owns(&subnet.meta.project) || network.is_some_and(|network| view.caller.owns(&network.meta.project))
+        view.caller.owns(&subnet.meta.project)
+            || network.is_some_and(|network| view.caller.owns(&network.meta.project))
+    }
+
+    fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Subnet>> {
+        let networks = super::own_and_given::<Network>(model, project);
+        let there = networks.into_iter().flat_map(|network| model.subnets_of_network(network.meta.id));
+        model.of_project(project, None).chain(there).collect()
     }
 
     fn wants(subnet: &Subnet, filter: &str, values: &[String], view: &View<'_>) -> bool {
@@ -147,11 +167,10 @@ impl Resource for Subnets {
         }
         let meta = common::meta(context, input)?;
         quota::check::<Subnet>(draft, context, &meta.project, 1)?;
-        let cidr: Cidr = input.some("cidr").unwrap_or_else(|| Cidr::everything(Family::V4));
-        let cidr = checked_cidr(draft, &network, cidr, input)?;
+        let cidr = checked_cidr(draft, &network, given_cidr(input)?, input)?;
         let gateway = match input.parsed::<IpAddr>("gateway_ip") {
             Some(gateway) => gateway,
-            None => crate::addresses::address(cidr.family(), hosts(cidr).0),
+            None => Some(usual_gateway(cidr)),
         };
         let mut subnet = Subnet {
             network: network_id,
@@ -168,6 +187,7 @@ impl Resource for Subnets {
         };
         check_gateway(&subnet)?;
         check_modes(&subnet)?;
+        super::network::check_mtu(&network, subnet.family())?;
         subnet.pools = match given_pools(input, cidr)? {
             Some(pools) => pools,
             None => pools(cidr, gateway),
@@ -244,7 +264,9 @@ fn give_automatic(draft: &mut Draft, subnet: &Subnet) {
         .collect();
     for port in ports {
         let address = automatic(subnet, port.mac);
-        draft.edit::<Port>(port.meta.id, |port| port.fixed_ips.push(FixedIp { subnet: subnet.meta.id, address }));
+        draft.edit::<Port>(port.meta.id, |port| {
+            port.fixed_ips.push(FixedIp { subnet: subnet.meta.id, address })
+        });
     }
 }
 
@@ -255,6 +277,27 @@ fn mode(input: &Input, name: &str) -> Option<Ipv6Mode> {
         Some("dhcpv6-stateless") => Some(Ipv6Mode::Dhcpv6Stateless),
         _ => None,
     }
+}
+
+fn given_cidr(input: &Input) -> Result<Cidr, Error> {
+    let Some(value) = input.get("cidr").filter(|value| !value.is_null()) else {
+        return Err(Error::invalid(
+            "BadRequest",
+            "Bad subnets request: a subnetpool must be specified in the absence of a cidr.",
+        ));
+    };
+    let text = value.as_str().filter(|text| text.contains('/'));
+    text.and_then(|text| text.parse().ok())
+        .ok_or_else(|| Error::invalid_input(format!("{} is not in a CIDR format", shown(value))))
+}
+
+/// The first address of a host in IPv4; in IPv6 the one before it, which stands for any router there.
+fn usual_gateway(cidr: Cidr) -> IpAddr {
+    let first = match cidr.family() {
+        Family::V4 => hosts(cidr).0,
+        Family::V6 => ends(cidr).0,
+    };
+    crate::addresses::address(cidr.family(), first).unwrap_or_else(|| cidr.addr())
 }
 
 fn checked_cidr(draft: &Draft, network: &Network, cidr: Cidr, input: &Input) -> Result<Cidr, Error> {
@@ -274,10 +317,10 @@ fn checked_cidr(draft: &Draft, network: &Network, cidr: Cidr, input: &Input) -> 
     if multicast {
         return Err(Error::invalid_input(format!("Multicast IP subnet {cidr} is not supported")));
     }
-    if let Some(other) = draft.subnets_of_network(network.meta.id).find(|other| other.cidr.overlaps(&cidr)) {
+    if draft.subnets_of_network(network.meta.id).any(|other| other.cidr.overlaps(&cidr)) {
         return Err(Error::invalid_input(format!(
-            "Requested subnet with cidr: {cidr} for network: {} overlaps with another subnet {}",
-            network.meta.id, other.cidr
+            "Requested subnet with cidr: {cidr} for network: {} overlaps with another subnet",
+            network.meta.id
         )));
     }
     Ok(cidr)
@@ -293,8 +336,9 @@ fn check_gateway(subnet: &Subnet) -> Result<(), Error> {
     }
     // Outside the subnet it may be; in it, it must be an address that a host can have.
     let (first, last) = ends(subnet.cidr);
-    let edges = last - first > 1
-        && (number(gateway) == first || (subnet.family() == Family::V4 && number(gateway) == last));
+    let edges = subnet.family() == Family::V4
+        && last - first > 1
+        && (number(gateway) == first || number(gateway) == last);
     if edges { Err(Error::invalid_input("Gateway is not valid on subnet")) } else { Ok(()) }
 }
 
@@ -315,7 +359,10 @@ fn check_gateway_is_free(draft: &Draft, subnet: &Subnet) -> Result<(), Error> {
     match holder.filter(|port| port.is_router()) {
         Some(port) => Err(Error::conflict(
             "GatewayIpInUse",
-            format!("Current gateway ip {gateway} already in use by port {}. Unable to update.", port.meta.id),
+            format!(
+                "Current gateway ip {gateway} already in use by port {}. Unable to update.",
+                port.meta.id
+            ),
         )),
         None => Ok(()),
     }
@@ -323,7 +370,8 @@ fn check_gateway_is_free(draft: &Draft, subnet: &Subnet) -> Result<(), Error> {
 
 fn check_modes(subnet: &Subnet) -> Result<(), Error> {
     let modes = [("ipv6_ra_mode", subnet.ipv6_ra_mode), ("ipv6_address_mode", subnet.ipv6_address_mode)];
-    let set: Vec<(&str, Ipv6Mode)> = modes.into_iter().filter_map(|(name, mode)| Some((name, mode?))).collect();
+    let set: Vec<(&str, Ipv6Mode)> =
+        modes.into_iter().filter_map(|(name, mode)| Some((name, mode?))).collect();
     let Some((name, _)) = set.first() else { return Ok(()) };
     if subnet.family() == Family::V4 {
         return Err(Error::invalid_input(format!("{name} is not valid when ip_version is 4")));
@@ -355,7 +403,8 @@ fn check_modes(subnet: &Subnet) -> Result<(), Error> {
 
 fn given_pools(input: &Input, cidr: Cidr) -> Result<Option<Vec<Pool>>, Error> {
     let Some(list) = input.list("allocation_pools") else { return Ok(None) };
-    let pools: Vec<Pool> = list.iter().filter_map(|value| serde_json::from_value(value.clone()).ok()).collect();
+    let pools: Vec<Pool> =
+        list.iter().filter_map(|value| serde_json::from_value(value.clone()).ok()).collect();
     let (first, last) = hosts(cidr);
     let mut sorted = pools.clone();
     sorted.sort();
@@ -370,7 +419,10 @@ fn given_pools(input: &Input, cidr: Cidr) -> Result<Option<Vec<Pool>>, Error> {
         if number(pool.start) < first || number(pool.end) > last {
             return Err(Error::invalid(
                 "OutOfBoundsAllocationPool",
-                format!("The allocation pool {}-{} spans beyond the subnet cidr {cidr}.", pool.start, pool.end),
+                format!(
+                    "The allocation pool {}-{} spans beyond the subnet cidr {cidr}.",
+                    pool.start, pool.end
+                ),
             ));
         }
     }
@@ -425,7 +477,8 @@ fn host_routes(input: &Input, cidr: Cidr) -> Result<Option<Vec<Route>>, Error> {
 
 fn service_types(input: &Input) -> Result<Option<Vec<String>>, Error> {
     let Some(types) = input.parsed_list::<String>("service_types") else { return Ok(None) };
-    match types.iter().find(|kind| !["network:", "compute:"].iter().any(|prefix| kind.starts_with(prefix))) {
+    // Whoever plugs ports in has owners of its own, but they all look so.
+    match types.iter().find(|kind| !kind.contains(':')) {
         Some(kind) => Err(Error::invalid(
             "InvalidSubnetServiceType",
             format!("Subnet service type {kind} does not correspond to a valid device owner."),

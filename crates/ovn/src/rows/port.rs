@@ -124,7 +124,8 @@ fn dhcp(desired: &mut Desired, scene: Scene<'_>, port: &Port, family: Family) ->
 /// The router's end.
 fn router_port(desired: &mut Desired, scene: Scene<'_>, port: &Port, router: Uuid) {
     let model = scene.model;
-    if model.get::<Router>(router).is_none() {
+    // Without an address there is nothing for a router to be in the network.
+    if model.get::<Router>(router).is_none() || port.fixed_ips.is_empty() {
         return;
     }
     let uuid = number(port.meta.id, "router");

@@ -11,8 +11,8 @@ use portcullis_testkit::Raft;
 use uuid::Uuid;
 
 use crate::proxy::Proxy;
-use crate::standalone::Standalone;
 use crate::{PATIENCE, group, named, settings};
+use portcullis_testkit::Northbound;
 
 const JOURNAL: Uuid = Uuid::from_u128(1);
 const COUNTER: Uuid = Uuid::from_u128(2);
@@ -108,7 +108,7 @@ async fn check(remotes: &[String], made: &[String]) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_writers_never_overwrite_each_other() {
-    let server = Standalone::start();
+    let server = Northbound::start();
     let remotes = [server.remote()];
     let writers = [0, 1].map(|writer| {
         let counting = Counting::new(&remotes);
@@ -147,7 +147,7 @@ async fn lost_leaders_neither_lose_nor_repeat_a_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_server_neither_loses_nor_repeats_a_change() {
-    let mut server = Standalone::start();
+    let mut server = Northbound::start();
     let remotes = [server.remote()];
     race(&remotes, move || {
         for _ in 0..6 {
@@ -163,7 +163,7 @@ async fn a_killed_server_neither_loses_nor_repeats_a_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_answer_makes_no_difference() {
-    let server = Standalone::start();
+    let server = Northbound::start();
     let proxy = Proxy::start(&server.socket()).await;
     let writers = [0, 1].map(|writer| {
         // One of them with a good connection, so that something happens between two sendings of the other.
@@ -188,8 +188,36 @@ async fn a_lost_answer_makes_no_difference() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_abandoned_change_does_no_harm() {
+    let server = Northbound::start();
+    let remotes = [server.remote()];
+    let counting = Counting::new(&remotes);
+    let mut made = Vec::new();
+    for number in 0..100 {
+        let [abandoned, name] = ["a", "b"].map(|kind| format!("{kind}{number}"));
+        let patience = async {
+            for _ in 0..number {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            done = counting.add(&abandoned) => done.unwrap(),
+            () = patience => {}
+        }
+        counting.add(&name).await.unwrap();
+        // Made or not, it is decided: what came after it was decided on it.
+        if !named(&counting.client, &abandoned).is_empty() {
+            made.push(abandoned);
+        }
+        made.push(name);
+    }
+    check(&remotes, &made).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_was_not_made_is_told_apart() {
-    let mut server = Standalone::start();
+    let mut server = Northbound::start();
     let counting = Counting::new(&[server.remote()]);
     let journal = Journal::new(counting.client.clone(), place())
         .unwrap()

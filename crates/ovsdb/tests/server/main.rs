@@ -5,14 +5,13 @@
 mod journal;
 mod observer;
 mod proxy;
-mod standalone;
 
 use std::net::TcpStream;
 use std::path::Path;
 use std::time::Duration;
 
 use portcullis_ovsdb::{
-    Client, Columns, Error, Index, Mutator, Rows, Settings, TableSpec, Tls, Transaction, Until,
+    Client, Columns, Datum, Error, Index, Mutator, Rows, Settings, TableSpec, Tls, Transaction, Until,
 };
 use portcullis_testkit::Raft;
 use portcullis_testkit::parts::ovn::{self, Ovn};
@@ -20,7 +19,7 @@ use portcullis_testkit::parts::{Authority, Identity, Launch, Namespace, Port, Pr
 use uuid::Uuid;
 
 use proxy::Proxy;
-use standalone::Standalone;
+use standalone::Northbound;
 
 const TABLES: &[TableSpec] = &[
     TableSpec {
@@ -152,7 +151,7 @@ async fn many_share_a_connection() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_only_reads_is_sent_again() {
-    let server = Standalone::start();
+    let server = Northbound::start();
     Client::new(settings(&[server.remote()])).transact(&group("web").1).await.unwrap();
     let proxy = Proxy::start(&server.socket()).await;
     let client = Client::new(settings(&[proxy.remote()]));
@@ -162,6 +161,34 @@ async fn what_only_reads_is_sent_again() {
     assert_eq!(found[0].rows[0]["name"].text(), Some("web"));
     assert_eq!(proxy.transactions(), 4, "three were cut off");
     assert!(matches!(client.transact(&group("db").1).await, Err(Error::InDoubt { .. })));
+}
+
+/// A column of one value becomes one of several: then changes of it are told in another way.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_that_changes_meanwhile_is_followed() {
+    let server = Northbound::start();
+    let spec = TableSpec { name: "Load_Balancer", columns: &["protocol"], indexes: &[] };
+    let table = spec.name;
+    let client = Client::new(Settings { tables: vec![spec], ..settings(&[server.remote()]) });
+    let uuid = Uuid::new_v4();
+    let mut create = Transaction::new();
+    create.insert(table, uuid, Columns::new().with("protocol", "tcp"));
+    client.transact(&create).await.unwrap();
+
+    let text = std::fs::read_to_string(ovn::schema_file("ovn-nb")).unwrap();
+    let mut schema: serde_json::Value = serde_json::from_str(&text).unwrap();
+    schema["tables"][table]["columns"]["protocol"]["type"]["max"] = 3.into();
+    schema["version"] = "99.0.0".into();
+    let file = server.socket().with_extension("schema");
+    std::fs::write(&file, schema.to_string()).unwrap();
+    run(&Namespace::host(), "ovsdb-client", &["convert", &server.remote(), &file.display().to_string()])
+        .unwrap();
+    let mut add = Transaction::new();
+    add.mutate(table, Rows::Row(uuid), "protocol", Mutator::Insert, "udp".into());
+    tokio::time::timeout(PATIENCE, async { while client.transact(&add).await.is_err() {} }).await.unwrap();
+    let protocols = client.read(|replica| replica.row(table, uuid).unwrap().get("protocol").clone());
+    assert_eq!(protocols, ["tcp", "udp"].into_iter().collect::<Datum>());
+    assert_eq!(client.schema().unwrap().version, "99.0.0");
 }
 
 #[tokio::test(flavor = "multi_thread")]

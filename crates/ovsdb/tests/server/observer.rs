@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use portcullis_ovsdb::{Change, Client, Columns, Error, Observer, Rows, Transaction};
 use portcullis_testkit::Raft;
 use uuid::Uuid;
 
-use crate::standalone::Standalone;
 use crate::{PATIENCE, group, settings};
+use portcullis_testkit::Northbound;
 
 /// Makes a change that may be lost with an old connection.
 async fn insist(client: &Client, transaction: &Transaction) {
@@ -56,7 +57,7 @@ impl Observer for Names {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_has_a_result_finds_it_with_the_observer() {
-    let server = Standalone::start();
+    let server = Northbound::start();
     let names = Names::default();
     let client = Client::observed(settings(&[server.remote()]), names.clone());
     for number in 0..100 {
@@ -78,7 +79,7 @@ async fn who_has_a_result_finds_it_with_the_observer() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn after_a_lost_connection_the_observer_hears_what_is_different() {
-    let mut server = Standalone::start();
+    let mut server = Northbound::start();
     let names = Names::default();
     let client = Client::observed(settings(&[server.remote()]), names.clone());
     let (uuid, create) = group("web");
@@ -115,4 +116,17 @@ async fn what_happened_elsewhere_meanwhile_is_told_too() {
     insist(&client, &create).await;
     assert_eq!((names.get(uuid), names.get(new).as_deref()), (None, Some("db")));
     names.check(&client);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_in_vain_after_a_panic() {
+    let server = Northbound::start();
+    let client = Client::observed(settings(&[server.remote()]), |_: &[Change]| panic!("on purpose"));
+    assert!(matches!(client.transact(&group("web").1).await, Err(Error::InDoubt { .. })));
+    let failed = async {
+        while client.state() != Err("the client has failed".into()) {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, failed).await.unwrap();
 }

@@ -1,18 +1,19 @@
 //! `portcullis serve`
 
-use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::version::VERSION;
 use crate::cli::ConfigArgs;
 use crate::config::Loaded;
 use crate::exit::{Exit, Failure};
+use crate::listen::bind;
 use crate::logging;
+use crate::roles;
 use crate::signals::Signals;
 use crate::telemetry::{self, Metrics, Readiness};
 
@@ -41,34 +42,45 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 
 async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
-    let listen = loaded.config.telemetry.listen.0;
-    let listener = TcpListener::bind(listen).await.map_err(|error| cannot_listen(loaded, &error))?;
+    let listener = bind(loaded, &["telemetry", "listen"], loaded.config.telemetry.listen).await?;
     let listen = listener.local_addr().context("cannot read back the address listened on")?;
 
     let readiness = Readiness::default();
     let check = readiness.register("serve");
-    let router = telemetry::router(readiness.clone(), Metrics::new(VERSION, readiness));
-    let (stop, stopped) = oneshot::channel::<()>();
-    let mut server = tokio::spawn(telemetry::serve(listener, router, async {
-        // Either way, sent or dropped, it means stop.
-        let _ = stopped.await;
-    }));
+    let router = telemetry::router(readiness.clone(), Metrics::new(VERSION, readiness.clone()));
+    // Sent or dropped, it means stop.
+    let (stop, stopped) = watch::channel(false);
+    let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
+    let mut telemetry_stopped = stopped.clone();
+    tasks.spawn(async move {
+        let stopped = async move { drop(telemetry_stopped.wait_for(|stop| *stop).await) };
+        let served = telemetry::serve(listener, router, stopped).await;
+        Ok(served.context("the telemetry server failed")?)
+    });
+    if loaded.config.networking.enabled {
+        roles::networking::start(loaded, &readiness, &stopped, &mut tasks).await?;
+    }
     check.ready();
     info!(version = VERSION, mode = %loaded.config.mode, config = files(loaded), listen = %listen, "serving");
 
     let signal = tokio::select! {
         signal = signals.next() => signal,
-        ended = &mut server => {
-            let result = ended.context("the telemetry server broke down")?;
-            result.context("the telemetry server failed")?;
-            return Err(Failure::new(Exit::Failed, "the telemetry server ended by itself"));
+        ended = tasks.join_next() => {
+            ended.context("nothing runs")?.context("a role broke down")??;
+            return Err(Failure::new(Exit::Failed, "a role ended by itself"));
         }
     };
     check.not_ready("shutting down");
     info!(signal, "stopping; a second signal ends at once");
-    drop(stop);
+    stop.send_replace(true);
+    let finish = async {
+        while let Some(ended) = tasks.join_next().await {
+            ended.context("a role broke down")??;
+        }
+        Ok::<_, Failure>(())
+    };
     tokio::select! {
-        ended = &mut server => ended.context("the telemetry server broke down")?.context("the telemetry server failed")?,
+        ended = finish => ended?,
         () = tokio::time::sleep(GRACE) => {
             warn!(seconds = GRACE.as_secs(), "requests were still open and have been cut off");
         }
@@ -87,31 +99,4 @@ fn files(loaded: &Loaded) -> String {
     }
     let names: Vec<_> = loaded.files.iter().map(|f| f.display().to_string()).collect();
     names.join(", ")
-}
-
-fn cannot_listen(loaded: &Loaded, error: &io::Error) -> Failure {
-    let listen = loaded.config.telemetry.listen.0;
-    let origin = match loaded.origin(&["telemetry", "listen"]) {
-        Some(at) => format!("telemetry.listen, {at}"),
-        None => "telemetry.listen, the default".to_owned(),
-    };
-    let other = "or choose another address: --set telemetry.listen=127.0.0.1:0 takes any free port.";
-    let (problem, advice) = match error.kind() {
-        ErrorKind::AddrInUse => (
-            "the port is in use by another program".to_owned(),
-            format!("Stop that program (`ss -ltnp 'sport = :{}'` names it), {other}", listen.port()),
-        ),
-        ErrorKind::AddrNotAvailable => (
-            "this machine does not have that address".to_owned(),
-            format!("Use one of those that `ip address` shows, {other}"),
-        ),
-        ErrorKind::PermissionDenied => (
-            "this user may not use that port".to_owned(),
-            format!("Ports below 1024 need the capability CAP_NET_BIND_SERVICE: grant it, {other}"),
-        ),
-        _ => (error.to_string(), format!("Mend that, {other}")),
-    };
-    Failure::new(Exit::Lacking, format!("cannot listen on {listen} ({origin}): {problem}"))
-        .note("Nothing was started.")
-        .note(advice)
 }

@@ -8,6 +8,7 @@ mod decode;
 mod finding;
 mod load;
 mod merge;
+mod networking;
 mod node;
 mod path;
 mod set;
@@ -22,6 +23,7 @@ use tracing_subscriber::filter::Targets;
 
 pub(crate) use finding::Finding;
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
+pub(crate) use networking::{Identity, Networking};
 pub(crate) use set::Setting;
 
 use node::quoted;
@@ -32,6 +34,8 @@ pub(crate) struct Config {
     pub(crate) mode: Mode,
     pub(crate) log: Log,
     pub(crate) telemetry: Telemetry,
+    pub(crate) networking: Networking,
+    pub(crate) identity: Identity,
 }
 
 /// Whether Portcullis may change anything outside itself. Every role honours it.

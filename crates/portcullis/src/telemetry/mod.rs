@@ -5,5 +5,5 @@ mod readiness;
 mod server;
 
 pub(crate) use metrics::Metrics;
-pub(crate) use readiness::Readiness;
+pub(crate) use readiness::{Check, Readiness};
 pub(crate) use server::{router, serve};

@@ -1,0 +1,103 @@
+use std::convert::Infallible;
+
+use portcullis_core::Direction;
+use portcullis_ovn::objects::{Port, Rule, SecurityGroup};
+use portcullis_ovn::{OpenError, Rejected, Store, StoreError};
+use portcullis_testkit::Northbound;
+
+use crate::{add_group, add_network, meta, open, settings};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_of_others_stop_it_unless_it_may_live_with_them() {
+    let northbound = Northbound::start();
+    northbound.nbctl(&["ls-add", "theirs", "--", "lsp-add", "theirs", "port"]);
+    northbound.nbctl(&["pg-add", "pg_theirs", "port"]);
+    let all = northbound.nbctl(&["show"]);
+
+    let refused = Store::start(settings(&[northbound.remote()])).opened().await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "the northbound database has rows that are not ours: 1 in Logical_Switch, 1 in Port_Group. Nothing was changed. \
+         If another system may keep its rows there, set networking.coexist to true: its rows are then never touched"
+    );
+    assert_eq!(northbound.nbctl(&["show"]), all);
+
+    let mut beside = settings(&[northbound.remote()]);
+    beside.coexist = true;
+    let store = Store::start(beside);
+    store.opened().await.unwrap();
+    assert_eq!(store.model().ids(), [], "what is not ours is no object");
+    store.change(|draft| Ok::<_, Infallible>(add_network(draft, "ours"))).await.unwrap();
+    assert!(northbound.nbctl(&["show"]).contains(&all), "theirs is as it was");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_changed_behind_our_back_is_put_right() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    let (group, port) = store
+        .change(|draft| {
+            let network = add_network(draft, "net");
+            let group = add_group(draft, "group");
+            draft.put(Rule { meta: meta(""), group, direction: Direction::Ingress, ..Rule::default() });
+            let port = Port { meta: meta("vm"), network, security_groups: vec![group], ..Port::default() };
+            let id = port.meta.id;
+            draft.put(port);
+            Ok::<_, Infallible>((group, id))
+        })
+        .await
+        .unwrap();
+    drop(store);
+    let deny =
+        northbound.nbctl(&["--bare", "--columns=_uuid", "find", "ACL", "action=drop", "direction=to-lport"]);
+    northbound.nbctl(&["set", "ACL", deny.trim(), "action=allow"]);
+    northbound.nbctl(&["set", "Port_Group", &group.to_string(), "ports=[]"]);
+    northbound.nbctl(&[
+        "set",
+        "Logical_Switch_Port",
+        &port.to_string(),
+        "port_security=[]",
+        "external_ids:note=kept",
+    ]);
+
+    let store = open(&[northbound.remote()]).await;
+    assert!(store.drift().is_empty());
+    assert_eq!(northbound.nbctl(&["get", "ACL", deny.trim(), "action"]).trim(), "drop");
+    assert!(
+        northbound.nbctl(&["get", "Port_Group", &group.to_string(), "ports"]).contains(&port.to_string())
+    );
+    assert_eq!(
+        northbound.nbctl(&["get", "Logical_Switch_Port", &port.to_string(), "external_ids:note"]).trim(),
+        "kept"
+    );
+    assert!(store.model().get::<SecurityGroup>(group).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_later_version_wrote_is_not_touched() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    store.change(|draft| Ok::<_, Infallible>(add_network(draft, "net"))).await.unwrap();
+    drop(store);
+    let journal = northbound.nbctl(&[
+        "--bare",
+        "--columns=_uuid",
+        "find",
+        "DNS",
+        "external_ids:portcullis\\:kind=journal",
+    ]);
+    northbound.nbctl(&["set", "DNS", journal.trim(), "external_ids:portcullis\\:format=2"]);
+    let refused = Store::start(settings(&[northbound.remote()])).opened().await.unwrap_err();
+    assert!(matches!(&refused, OpenError::TooNew { found } if found == "2"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_watches_changes_nothing() {
+    let northbound = Northbound::start();
+    let mut watching = settings(&[northbound.remote()]);
+    watching.read_only = true;
+    let store = Store::start(watching);
+    store.opened().await.unwrap();
+    let refused = store.change(|draft| Ok::<_, Infallible>(add_network(draft, "net"))).await.unwrap_err();
+    assert!(matches!(refused, Rejected::Store(StoreError::ReadOnly)), "{refused:?}");
+}

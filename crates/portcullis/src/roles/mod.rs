@@ -1,0 +1,3 @@
+//! What `portcullis serve` runs: one file per role.
+
+pub(crate) mod networking;

@@ -1,0 +1,113 @@
+use std::fmt::Write as _;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use portcullis_testkit::parts::catalogue::find;
+use portcullis_testkit::parts::ovn::Ovn;
+use portcullis_testkit::parts::{Launch, Namespace, Port, Process, answers};
+use tempfile::TempDir;
+
+/// What every user's password is; the hash is cheap, since it is checked hundreds of times.
+pub(crate) const PASSWORD: &str = "secret";
+const HASH: &str =
+    "$argon2id$v=19$m=64,t=1,p=1$FOig+vISZ3yS71gn1f9RXQ$l28X46xIfXzXFcmUs/pSX8lGvDoAwwaS40Gmi1+7kj0";
+
+/// A user, its project and its role there.
+pub(crate) type User = (&'static str, &'static str, &'static str);
+
+/// A running Portcullis with a network for the world.
+pub(crate) struct Cloud {
+    pub(crate) files: TempDir,
+    pub(crate) identity: SocketAddr,
+    _portcullis: Process,
+    _ovn: Ovn,
+    _ports: [Port; 3],
+}
+
+impl Cloud {
+    pub(crate) fn start(users: &[User]) -> Self {
+        let files = TempDir::new().unwrap();
+        let ovn = Ovn::start(files.path(), files.path(), None).unwrap();
+        let ports = [Port::any().unwrap(), Port::any().unwrap(), Port::any().unwrap()];
+        let [telemetry, networking, identity] =
+            [0, 1, 2].map(|place| SocketAddr::from(([127, 0, 0, 1], ports[place].number())));
+        let mut config = format!(
+            "telemetry: {{listen: '{telemetry}'}}\n\
+             networking:\n  enabled: true\n  listen: '{networking}'\n  northbound: {{remotes: ['{}'], durable: false}}\n  \
+             quotas: {{router: 100, floatingip: 500, security_group: 150, security_group_rule: 1000}}\n\
+             identity:\n  listen: '{identity}'\n  local:\n    tokenLifetime: 24h\n    projects:\n",
+            ovn.northbound()
+        );
+        let mut projects: Vec<&str> = users.iter().map(|(_, project, _)| *project).collect();
+        projects.dedup();
+        for project in projects {
+            writeln!(config, "    - {{name: {project}}}").unwrap();
+        }
+        config.push_str("    users:\n");
+        for (user, project, role) in users {
+            let assignment = format!("[{{project: {project}, roles: [{role}]}}]");
+            writeln!(config, "    - {{name: {user}, password: '{HASH}', assignments: {assignment}}}")
+                .unwrap();
+        }
+        let file = files.path().join("config.yaml");
+        fs::write(&file, config).unwrap();
+        let mut portcullis = Launch::path("portcullis", env!("CARGO_BIN_EXE_portcullis"))
+            .args(["serve", "--config"])
+            .arg(&file)
+            .start(&Namespace::host(), files.path())
+            .unwrap();
+        portcullis.wait_until(Duration::from_secs(30), || answers(telemetry, "/readyz")).unwrap();
+        Cloud { files, identity, _portcullis: portcullis, _ovn: ovn, _ports: ports }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    /// A program of the clients, as a user of a project.
+    pub(crate) fn command(&self, program: &str, user: &str, project: &str) -> Command {
+        let mut command = Command::new(find(program).unwrap());
+        for (name, value) in std::env::vars().filter(|(name, _)| name.starts_with("OS_")) {
+            let _ = value;
+            command.env_remove(name);
+        }
+        command
+            .env("OS_AUTH_URL", format!("http://{}/v3", self.identity))
+            .env("OS_USERNAME", user)
+            .env("OS_PASSWORD", PASSWORD)
+            .env("OS_PROJECT_NAME", project)
+            .env("OS_USER_DOMAIN_NAME", "Default")
+            .env("OS_PROJECT_DOMAIN_NAME", "Default")
+            .env("OS_REGION_NAME", "RegionOne")
+            .current_dir(self.files.path());
+        command
+    }
+
+    /// Runs `openstack`, which must do what it is told.
+    #[track_caller]
+    pub(crate) fn openstack(&self, user: &str, project: &str, words: &str) -> String {
+        let output =
+            self.command("openstack", user, project).args(words.split_whitespace()).output().unwrap();
+        said(words, &output)
+    }
+}
+
+/// What a program said; it must have succeeded.
+#[track_caller]
+pub(crate) fn said(what: &str, output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{what}\n{text}\n{error}");
+    text
+}
+
+/// Where Python packages of a program are.
+pub(crate) fn packages(program: &str) -> PathBuf {
+    let environment = find(program).unwrap();
+    let library = environment.parent().and_then(Path::parent).unwrap().join("lib");
+    let python = fs::read_dir(library).unwrap().next().unwrap().unwrap().path();
+    python.join("site-packages")
+}

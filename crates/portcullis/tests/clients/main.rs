@@ -1,0 +1,6 @@
+//! Programs that know nothing of Portcullis, against a running `portcullis serve` on a real OVN.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+mod cloud;
+mod openstack;
+mod tempest;

@@ -147,6 +147,15 @@ fn asks_both_ends() {
     let said = ask(&scene.port, &id(&open));
     assert_eq!((&said["verdict"], &said["ends"][1]["verdict"]), (&json!("drop"), &json!("allow")));
     assert!(said["path"].as_str().unwrap().starts_with("no router joins"), "{said}");
+    let router = id(&user.make("routers", "router", json!({"name": "r"})));
+    for network in [&scene.network, &far] {
+        let subnets = user.get(&format!("subnets?network_id={network}&ip_version=4"));
+        let joined = json!({"subnet_id": subnets["subnets"][0]["id"]});
+        let reply = user.put(&format!("routers/{router}/add_router_interface"), joined);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    }
+    let said = ask(&scene.port, &id(&open));
+    assert_eq!((&said["verdict"], &said["path"]), (&json!("allow"), &json!(format!("router {router}"))));
 }
 
 #[test]

@@ -57,5 +57,5 @@ pub use rule::{Peer, Rule, RuleError};
 pub use rule_set::{RuleDiff, diff, normalise};
 pub use source_ranges::{Admission, EmptyMeans, SourceRanges, SourceRangesError};
 pub use traffic::{IcmpOfOtherFamily, NoPorts, Traffic};
-pub use verdict::{Explanation, Mismatch, Verdict, explain, verdict};
+pub use verdict::{Explanation, Mismatch, Verdict, explain, mismatch, verdict};
 pub use want::{Target, Want};

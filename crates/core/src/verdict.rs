@@ -101,7 +101,8 @@ fn rules<'a>(
         .flat_map(|group| group.rules.iter().enumerate().map(move |(index, rule)| (group, index, rule)))
 }
 
-fn mismatch(rule: &Rule, packet: &Packet) -> Option<Mismatch> {
+/// Why a rule does not let a packet pass; `None` when it does.
+pub fn mismatch(rule: &Rule, packet: &Packet) -> Option<Mismatch> {
     if rule.direction() != packet.direction() {
         return Some(Mismatch::Direction);
     }

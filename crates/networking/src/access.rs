@@ -56,12 +56,11 @@ pub(crate) fn decided(rule: &Rule, peer: Peer) -> Option<portcullis_core::Rule> 
     portcullis_core::Rule::new(rule.direction, rule.ethertype, traffic(rule)?, peer).ok()
 }
 
-/// What groups let through in a direction. A group at the other end is there both as itself, since it may get members,
+/// What a group lets through in a direction. A group at the other end is there both as itself, since it may get members,
 /// and as the addresses that it has now.
-pub(crate) fn reach(model: &Model, groups: &[Uuid], direction: Direction) -> Reach {
-    let rules = groups.iter().flat_map(|group| model.rules_of_group(*group));
+pub(crate) fn reach(model: &Model, group: Uuid, direction: Direction) -> Reach {
     let mut decisions = Vec::new();
-    for rule in rules.filter(|rule| rule.direction == direction) {
+    for rule in model.rules_of_group(group).filter(|rule| rule.direction == direction) {
         let Some(peer) = peer(rule) else { continue };
         let mut peers = vec![peer];
         if let Some(group) = rule.remote_group {

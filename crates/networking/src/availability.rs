@@ -16,7 +16,7 @@ use crate::resources::{Context, find};
 use crate::server::{Answer, Networking};
 
 /// Filters of the list.
-const FILTERS: [&str; 5] = ["network_id", "network_name", "project_id", "tenant_id", "ip_version"];
+pub(crate) const FILTERS: [&str; 5] = ["network_id", "network_name", "project_id", "tenant_id", "ip_version"];
 
 /// What a request asks for.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use axum::http::StatusCode;
 use portcullis_core::{Direction, Reach};
 use portcullis_ovn::objects::{Kind, Port, Rule};
 use portcullis_ovn::{Draft, Model, Store};
@@ -9,19 +10,42 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::access;
+use crate::error::Error;
 use crate::resources::port::Ports;
 use crate::resources::{Context, Resource};
-use crate::server::Answer;
+use crate::server::{Answer, Content};
 
 /// How many ports are named that have the same change.
 const NAMED: usize = 200;
 
+/// Decides on a change and tells what it would be.
+pub(crate) async fn answer(
+    store: Store,
+    context: Context,
+    mut decide: impl FnMut(&mut Draft, &Context) -> Result<Answer, Error> + Send + 'static,
+) -> Result<Answer, Error> {
+    let tell = move || {
+        let mut draft = Draft::new(store.model());
+        let answer = decide(&mut draft, &context)?;
+        Ok(told(&store, &draft, &context, answer))
+    };
+    // Where many ports are in large groups it takes a while, in which other requests are not to wait.
+    let told = tokio::task::spawn_blocking(tell).await;
+    told.unwrap_or_else(|error| {
+        Err(Error::new(StatusCode::INTERNAL_SERVER_ERROR, "HTTPInternalServerError", error.to_string()))
+    })
+}
+
 /// Tells what a change would do to the database and to who reaches whom, and what it would be answered with.
-pub(crate) fn told(store: &Store, draft: &Draft, context: &Context, answer: Answer) -> Answer {
+fn told(store: &Store, draft: &Draft, context: &Context, answer: Answer) -> Answer {
     let transaction = store.transaction(draft);
+    let result = match answer.body {
+        Content::Json(value) => value,
+        Content::Nothing | Content::Yaml(_) => Value::Null,
+    };
     Answer::ok(json!({"dry_run": {
         "transaction": transaction,
-        "result": answer.body,
+        "result": result,
         "reach": reach(draft, context),
     }}))
 }
@@ -49,14 +73,43 @@ impl Filter {
             None => Filter::Closed,
         }
     }
+}
 
-    fn reach(&self, model: &Model, direction: Direction) -> Reach {
-        match self {
+/// What groups let through, each looked at once.
+struct Reaches<'a> {
+    model: &'a Model,
+    of_group: BTreeMap<(Uuid, Direction), Reach>,
+}
+
+impl<'a> Reaches<'a> {
+    fn new(model: &'a Model) -> Self {
+        Reaches { model, of_group: BTreeMap::new() }
+    }
+
+    fn of_group(&mut self, group: Uuid, direction: Direction) -> &Reach {
+        let model = self.model;
+        self.of_group.entry((group, direction)).or_insert_with(|| access::reach(model, group, direction))
+    }
+
+    fn of(&mut self, filter: &Filter, direction: Direction) -> Reach {
+        match filter {
             Filter::Closed => Reach::nobody(),
             Filter::Open => access::everything(direction),
-            Filter::Groups(groups) => access::reach(model, groups, direction),
+            Filter::Groups(groups) => groups
+                .iter()
+                .fold(Reach::nobody(), |reach, group| reach.union(self.of_group(*group, direction))),
         }
     }
+}
+
+/// Whether a port is filtered as before, by groups that let through what they did.
+fn is_as_before(
+    (before, old): (&mut Reaches<'_>, &Filter),
+    (after, new): (&mut Reaches<'_>, &Filter),
+    direction: Direction,
+) -> bool {
+    let same = |group: &Uuid| before.of_group(*group, direction) == after.of_group(*group, direction);
+    old == new && matches!(new, Filter::Groups(groups) if groups.iter().all(same))
 }
 
 /// The ports whose traffic may change.
@@ -99,11 +152,15 @@ fn reach(draft: &Draft, context: &Context) -> Value {
         let filters = (Filter::of(before, port), Filter::of(after, port));
         ports_of.entry(filters).or_default().push(port);
     }
+    let (mut was, mut will_be) = (Reaches::new(before), Reaches::new(after));
     let mut changes: Vec<(Value, Vec<Uuid>)> = Vec::new();
     for ((old, new), ports) in ports_of {
         let mut change = Map::new();
         for (direction, name) in [(Direction::Ingress, "ingress"), (Direction::Egress, "egress")] {
-            let (old, new) = (old.reach(before, direction), new.reach(after, direction));
+            if is_as_before((&mut was, &old), (&mut will_be, &new), direction) {
+                continue;
+            }
+            let (old, new) = (was.of(&old, direction), will_be.of(&new, direction));
             let mut parts = Map::new();
             for (part, reach) in
                 [("opened", Reach::widened(&old, &new)), ("closed", Reach::widened(&new, &old))]

@@ -44,6 +44,10 @@ pub(crate) const MOMENT: Kind = Kind::ReadOnly(|| json!({"type": "string", "form
 pub(crate) const COUNT: Kind = Kind::ReadOnly(|| json!({"type": "integer"}));
 /// A text that is only read.
 pub(crate) const WORDS: Kind = Kind::ReadOnly(|| json!({"type": "string"}));
+/// The same, or nothing.
+pub(crate) const WORDS_OR_NULL: Kind = Kind::ReadOnly(|| json!({"type": ["string", "null"]}));
+/// Yes or no that is only read.
+pub(crate) const SAID: Kind = Kind::ReadOnly(|| json!({"type": "boolean"}));
 /// A list that is only read.
 pub(crate) const LIST: Kind = Kind::ReadOnly(|| json!({"type": "array", "items": {}}));
 

@@ -30,7 +30,7 @@ use crate::resources::rule_set;
 use crate::resources::security_group::{self, SecurityGroups};
 use crate::resources::subnet::Subnets;
 use crate::resources::{Context, Resource, ensure_all, find, list, shown};
-use crate::{Settings, availability, dry_run, tags, time, versions};
+use crate::{Settings, availability, dry_run, explain, tags, time, transfer, versions};
 
 /// Knows who has a token.
 pub trait Authenticate: Send + Sync + 'static {
@@ -59,28 +59,43 @@ impl std::fmt::Debug for Networking {
 /// What a request is answered with.
 pub(crate) struct Answer {
     pub status: StatusCode,
-    pub body: Option<Value>,
+    pub body: Content,
+}
+
+/// The body of an answer.
+pub(crate) enum Content {
+    Nothing,
+    Json(Value),
+    Yaml(String),
 }
 
 impl Answer {
     pub(crate) fn ok(body: Value) -> Self {
-        Answer { status: StatusCode::OK, body: Some(body) }
+        Answer { status: StatusCode::OK, body: Content::Json(body) }
     }
 
     pub(crate) fn created(body: Value) -> Self {
-        Answer { status: StatusCode::CREATED, body: Some(body) }
+        Answer { status: StatusCode::CREATED, body: Content::Json(body) }
     }
 
     pub(crate) fn nothing() -> Self {
-        Answer { status: StatusCode::NO_CONTENT, body: None }
+        Answer { status: StatusCode::NO_CONTENT, body: Content::Nothing }
+    }
+
+    pub(crate) fn yaml(text: String) -> Self {
+        Answer { status: StatusCode::OK, body: Content::Yaml(text) }
     }
 
     fn into_response(self) -> Response<Body> {
-        let body = self.body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
+        let (body, kind) = match self.body {
+            Content::Nothing => (Body::empty(), None),
+            Content::Json(value) => (Body::from(value.to_string()), Some("application/json")),
+            Content::Yaml(text) => (Body::from(text), Some("application/yaml")),
+        };
         let mut response = Response::new(body);
         *response.status_mut() = self.status;
-        if self.status != StatusCode::NO_CONTENT {
-            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(kind) = kind {
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         }
         response
     }
@@ -142,6 +157,9 @@ impl Networking {
         };
         let collection = path.get(1).copied().unwrap_or_default();
         match (&request.method, &path[1..]) {
+            (&Method::GET, ["security-groups", "export"]) => transfer::export(self, request, &context),
+            (&Method::PUT, ["security-groups", "import"]) => transfer::import(self, request, context).await,
+            (&Method::POST, ["explain"]) => explain::answer(self, request, &context),
             (_, ["quotas", rest @ ..]) => quota::answer(self, request, context, rest).await,
             (&Method::GET, ["network-ip-availabilities"]) => availability::list(self, request, &context),
             (&Method::GET, ["network-ip-availabilities", id]) => {
@@ -223,14 +241,16 @@ impl Networking {
             .collect::<Result<_, _>>()?;
         let idempotent = flag(&request.query, "idempotent");
         self.change(context, move |draft, context| {
-            let (ids, made) = match idempotent {
-                true => ensure_all::<R>(draft, context, &inputs)?,
-                false => (R::create_all(draft, context, &inputs)?, true),
+            let (ids, made) = if idempotent {
+                ensure_all::<R>(draft, context, &inputs)?
+            } else {
+                (R::create_all(draft, context, &inputs)?, true)
             };
             let mut objects = ids.into_iter().filter_map(|id| object::<R>(draft, context, id));
-            let body = match bulk {
-                true => json!({ R::PLURAL: objects.collect::<Vec<_>>() }),
-                false => json!({ R::NAME: objects.next() }),
+            let body = if bulk {
+                json!({ R::PLURAL: objects.collect::<Vec<_>>() })
+            } else {
+                json!({ R::NAME: objects.next() })
             };
             Ok(if made { Answer::created(body) } else { Answer::ok(body) })
         })
@@ -296,9 +316,7 @@ impl Networking {
         mut decide: impl FnMut(&mut Draft, &Context) -> Result<Answer, Error> + Send + 'static,
     ) -> Result<Answer, Error> {
         if context.dry_run {
-            let mut draft = Draft::new(self.store.model());
-            let answer = decide(&mut draft, &context)?;
-            return Ok(dry_run::told(&self.store, &draft, &context, answer));
+            return dry_run::answer(self.store.clone(), context, decide).await;
         }
         Ok(self.store.change(move |draft| decide(draft, &context)).await?)
     }

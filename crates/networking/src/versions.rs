@@ -4,6 +4,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 
 use crate::error::Error;
+use crate::openapi;
 use crate::request::Request;
 use crate::server::Answer;
 
@@ -99,6 +100,8 @@ pub(crate) fn answer(request: &Request, path: &[&str]) -> Option<Result<Answer, 
     let answer = match path {
         [] => Answer::ok(json!({"versions": [version(request)]})),
         ["v2.0"] => Answer::ok(json!({"resources": resources(request)})),
+        // The end of the name was taken off with the address.
+        ["v2.0", "openapi"] => Answer::ok(openapi::document().clone()),
         ["v2.0", "extensions"] => {
             let all: Vec<Value> = EXTENSIONS.iter().map(extension).collect();
             Answer::ok(json!({"extensions": all}))

@@ -436,6 +436,7 @@ pub struct AddressGroup {
 }
 
 /// A rule that new groups get.
+#[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct RuleTemplate {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Context, Resource, common, network};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{Kind, list, range, shown};
+use crate::kinds::{Kind, SAID, list, range, shown};
 use crate::query::Query;
 
 pub(crate) struct AddressGroups;
@@ -18,9 +18,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<AddressGroup>>> = LazyLock::new(|| {
     let mut attributes = common::attributes();
     attributes.extend([
         common::name(),
-        Attribute::new("shared", Kind::ReadOnly(|| json!({"type": "boolean"})), |group, view| {
-            json!(is_shared(group, view))
-        }),
+        Attribute::new("shared", SAID, |group, view| json!(is_shared(group, view))),
         Attribute::new("addresses", ADDRESSES, |group: &AddressGroup, _| json!(group.addresses)).post(),
     ]);
     attributes

@@ -60,13 +60,18 @@ pub(crate) fn project(context: &Context, input: &Input) -> Result<String, Error>
 
 /// Takes over a new name and description, and counts the change.
 pub(crate) fn edit(meta: &mut Meta, context: &Context, input: &Input) {
+    describe(meta, input);
+    touch(meta, context);
+}
+
+/// Takes over a new name and description.
+pub(crate) fn describe(meta: &mut Meta, input: &Input) {
     if let Some(name) = input.text("name") {
         meta.name = name;
     }
     if let Some(description) = input.text("description") {
         meta.description = description;
     }
-    touch(meta, context);
 }
 
 /// Counts a change.

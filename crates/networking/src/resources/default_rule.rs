@@ -201,9 +201,14 @@ impl Resource for DefaultRules {
 /// The template that a request asks for.
 fn wanted(draft: &Draft, context: &Context, input: &Input) -> Result<RuleTemplate, Error> {
     let remote_is_parent = input.get("remote_group_id") == Some(&Value::from(PARENT));
+    let mut asked = input.clone();
+    if remote_is_parent {
+        // It is the name of no group.
+        asked.0.remove("remote_group_id");
+    }
     let template = RuleTemplate {
         meta: common::meta(context, input)?,
-        rule: rule::traffic(input)?,
+        rule: rule::traffic(&asked)?,
         remote_is_parent,
         in_default: input.truth("used_in_default_sg").unwrap_or(false),
         in_others: input.truth("used_in_non_default_sg").unwrap_or(false),

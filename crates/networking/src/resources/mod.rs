@@ -1,7 +1,7 @@
 //! The resources of the API, one file each, and what they have in common.
 
 pub(crate) mod address_group;
-mod common;
+pub(crate) mod common;
 pub(crate) mod default_rule;
 pub(crate) mod floating_ip;
 pub(crate) mod network;
@@ -132,13 +132,13 @@ pub(crate) fn ensure_all<R: Resource>(
     let mut made = false;
     let mut ids = Vec::new();
     for input in inputs {
-        ids.push(match R::same(draft, context, input)? {
-            Some(id) => id,
-            None => {
-                made = true;
-                R::create(draft, context, input)?
-            }
-        });
+        let id = if let Some(id) = R::same(draft, context, input)? {
+            id
+        } else {
+            made = true;
+            R::create(draft, context, input)?
+        };
+        ids.push(id);
     }
     Ok((ids, made))
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Context, Resource, common};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{COUNT, Kind, LIST, NAME, WORDS};
+use crate::kinds::{Kind, LIST, NAME, SAID, WORDS, WORDS_OR_NULL};
 use crate::query::Query;
 use crate::quota;
 
@@ -69,9 +69,9 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Network>>> = LazyLock::new(|| {
         .admin(),
         Attribute::new("availability_zone_hints", Kind::Texts(NAME), |_: &Network, _| json!([])).post(),
         Attribute::new("availability_zones", LIST, |_: &Network, _| json!([])).no_query(),
-        Attribute::new("ipv4_address_scope", WORDS, |_: &Network, _| Value::Null),
-        Attribute::new("ipv6_address_scope", WORDS, |_: &Network, _| Value::Null),
-        Attribute::new("l2_adjacency", COUNT, |_: &Network, _| json!(true)),
+        Attribute::new("ipv4_address_scope", WORDS_OR_NULL, |_: &Network, _| Value::Null),
+        Attribute::new("ipv6_address_scope", WORDS_OR_NULL, |_: &Network, _| Value::Null),
+        Attribute::new("l2_adjacency", SAID, |_: &Network, _| json!(true)),
     ]);
     attributes
 });

@@ -194,12 +194,13 @@ fn check_owner(context: &Context, view: &View<'_>, policy: &RbacPolicy) -> Resul
 
 fn check_new(draft: &Draft, policy: &RbacPolicy) -> Result<(), Error> {
     let is_same = |other: &Arc<RbacPolicy>| other.action == policy.action && other.target == policy.target;
-    match draft.policies_of(policy.object).any(is_same) {
-        true => {
-            Err(Error::conflict("DuplicateRbacPolicy", "An RBAC policy already exists with those values."))
-        }
-        false => Ok(()),
+    if draft.policies_of(policy.object).any(is_same) {
+        return Err(Error::conflict(
+            "DuplicateRbacPolicy",
+            "An RBAC policy already exists with those values.",
+        ));
     }
+    Ok(())
 }
 
 /// Counts a change of the object that a policy is about.

@@ -10,7 +10,7 @@ use super::security_group::SecurityGroups;
 use super::{Context, Resource, common};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{COUNT, Kind, LIST, MOMENT, NAME, WORDS, range, shown};
+use crate::kinds::{COUNT, Kind, LIST, MOMENT, NAME, SAID, WORDS_OR_NULL, range, shown};
 use crate::query::Query;
 use crate::quota;
 use crate::time::written;
@@ -23,20 +23,16 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Rule>>> = LazyLock::new(|| {
         Attribute::new("project_id", Kind::Text(NAME), |rule: &Rule, _| json!(rule.meta.project)).post(),
         Attribute::new("tenant_id", Kind::Text(NAME), |rule: &Rule, _| json!(rule.meta.project)).post(),
         Attribute::new("security_group_id", Kind::Id, |rule: &Rule, _| json!(rule.group)).required(),
-        Attribute::new(
-            "belongs_to_default_sg",
-            Kind::ReadOnly(|| json!({"type": "boolean"})),
-            |rule, view| {
-                json!(view.model.get::<SecurityGroup>(rule.group).is_some_and(|group| group.is_default))
-            },
-        ),
+        Attribute::new("belongs_to_default_sg", SAID, |rule, view| {
+            json!(view.model.get::<SecurityGroup>(rule.group).is_some_and(|group| group.is_default))
+        }),
         Attribute::new("direction", DIRECTION, |rule: &Rule, _| json!(rule.direction)).required(),
         Attribute::new("ethertype", ETHERTYPE, |rule: &Rule, _| json!(rule.ethertype)).post(),
         Attribute::new("protocol", PROTOCOL, |rule: &Rule, _| json!(rule.protocol)).post(),
         Attribute::new("port_range_min", PORT, |rule: &Rule, _| json!(rule.port_min)).post(),
         Attribute::new("port_range_max", PORT, |rule: &Rule, _| json!(rule.port_max)).post(),
         Attribute::new("remote_ip_prefix", PREFIX, |rule: &Rule, _| json!(rule.remote_prefix)).post(),
-        Attribute::new("normalized_cidr", WORDS, |rule: &Rule, _| json!(normalized(rule))),
+        Attribute::new("normalized_cidr", WORDS_OR_NULL, |rule: &Rule, _| json!(normalized(rule))),
         Attribute::new("remote_group_id", Kind::TextOrNull(NAME), |rule: &Rule, _| json!(rule.remote_group))
             .post(),
         Attribute::new("remote_address_group_id", Kind::IdOrNull, |rule: &Rule, _| {

@@ -9,7 +9,7 @@ use super::rule::Rules;
 use super::{Context, Resource, common, network};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{Kind, LIST};
+use crate::kinds::{Kind, LIST, SAID};
 use crate::query::Query;
 use crate::quota;
 
@@ -22,9 +22,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<SecurityGroup>>> = LazyLock::new(|| {
         Attribute::new("stateful", Kind::Truth, |group: &SecurityGroup, _| json!(group.stateful))
             .post()
             .put(),
-        Attribute::new("shared", Kind::ReadOnly(|| json!({"type": "boolean"})), |group, view| {
-            json!(is_shared(group, view))
-        }),
+        Attribute::new("shared", SAID, |group, view| json!(is_shared(group, view))),
         Attribute::new("security_group_rules", LIST, |group: &SecurityGroup, view| {
             let rules = view.model.rules_of_group(group.meta.id);
             rules.map(|rule| super::shown::<Rules>(rule, view, &[])).collect()

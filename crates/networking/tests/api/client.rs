@@ -40,38 +40,40 @@ impl Authenticate for Words {
 /// The tests of a binary share a runtime, so that what one of them started lives on for the others.
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
-pub struct Api {
-    pub ovn: Ovn,
+pub(crate) struct Api {
+    /// It is there as long as the server.
+    #[allow(dead_code, reason = "not every binary of tests looks at it")]
+    pub(crate) ovn: Ovn,
     router: Router,
 }
 
 /// What came back.
 #[derive(Debug)]
-pub struct Reply {
-    pub status: StatusCode,
-    pub text: String,
-    pub body: Value,
+pub(crate) struct Reply {
+    pub(crate) status: StatusCode,
+    pub(crate) text: String,
+    pub(crate) body: Value,
 }
 
 impl Reply {
     /// The name of the error.
-    pub fn kind(&self) -> &str {
+    pub(crate) fn kind(&self) -> &str {
         self.body["NeutronError"]["type"].as_str().unwrap_or_default()
     }
 
-    pub fn message(&self) -> &str {
+    pub(crate) fn message(&self) -> &str {
         self.body["NeutronError"]["message"].as_str().unwrap_or_default()
     }
 }
 
 /// The server that most tests share; each has projects of its own.
-pub fn shared() -> &'static Api {
+pub(crate) fn shared() -> &'static Api {
     static SHARED: LazyLock<Api> = LazyLock::new(Api::start);
     &SHARED
 }
 
 impl Api {
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let ovn = portcullis_testkit::ovn();
         let remotes = vec![ovn.northbound().parse().unwrap()];
         let router = RUNTIME.block_on(async {
@@ -90,39 +92,53 @@ impl Api {
     }
 
     /// Somebody with a role in a new project.
-    pub fn user(&'static self, role: &str) -> User {
+    pub(crate) fn user(&'static self, role: &str) -> User {
         self.user_of(&Uuid::new_v4().simple().to_string(), role)
     }
 
-    pub fn user_of(&'static self, project: &str, role: &str) -> User {
+    pub(crate) fn user_of(&'static self, project: &str, role: &str) -> User {
         User { api: self, project: project.to_owned(), role: role.to_owned() }
     }
 
-    pub fn admin(&'static self) -> User {
+    pub(crate) fn admin(&'static self) -> User {
         self.user("admin")
     }
 }
 
 /// Somebody who asks.
-pub struct User {
+pub(crate) struct User {
     api: &'static Api,
-    pub project: String,
+    pub(crate) project: String,
     role: String,
 }
 
 impl User {
     /// The same project, in another role.
-    pub fn with(&self, role: &str) -> User {
+    pub(crate) fn with(&self, role: &str) -> User {
         self.api.user_of(&self.project, role)
     }
 
-    pub fn send(&self, method: &str, path: &str, body: impl Into<Body>) -> Reply {
+    pub(crate) fn send(&self, method: &str, path: &str, body: impl Into<Body>) -> Reply {
+        self.send_if(method, path, body, None)
+    }
+
+    /// Sends a request that holds only for a revision.
+    pub(crate) fn send_if(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Body>,
+        revision: Option<u64>,
+    ) -> Reply {
         let request = Request::builder()
             .method(method)
             .uri(format!("/v2.0/{path}"))
-            .header("x-auth-token", format!("somebody:{}:{}", self.project, self.role))
-            .body(body.into())
-            .unwrap();
+            .header("x-auth-token", format!("somebody:{}:{}", self.project, self.role));
+        let request = match revision {
+            Some(revision) => request.header("if-match", format!("revision_number={revision}")),
+            None => request,
+        };
+        let request = request.body(body.into()).unwrap();
         let router = self.api.router.clone();
         RUNTIME.block_on(async move {
             let response = router.oneshot(request).await.unwrap();
@@ -134,54 +150,54 @@ impl User {
         })
     }
 
-    pub fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         let reply = self.send("GET", path, Body::empty());
         assert_eq!(reply.status, StatusCode::OK, "GET {path}: {}", reply.text);
         reply.body
     }
 
-    pub fn post(&self, path: &str, body: Value) -> Reply {
+    pub(crate) fn post(&self, path: &str, body: Value) -> Reply {
         self.send("POST", path, body.to_string())
     }
 
-    pub fn put(&self, path: &str, body: Value) -> Reply {
+    pub(crate) fn put(&self, path: &str, body: Value) -> Reply {
         self.send("PUT", path, body.to_string())
     }
 
-    pub fn delete(&self, path: &str) -> Reply {
+    pub(crate) fn delete(&self, path: &str) -> Reply {
         self.send("DELETE", path, Body::empty())
     }
 
     /// Makes an object, and gives it back.
-    pub fn make(&self, collection: &str, name: &str, attributes: Value) -> Value {
+    pub(crate) fn make(&self, collection: &str, name: &str, attributes: Value) -> Value {
         let reply = self.post(collection, json!({ name: attributes }));
         assert_eq!(reply.status, StatusCode::CREATED, "{}", reply.text);
         reply.body[name].clone()
     }
 
-    pub fn network(&self) -> String {
+    pub(crate) fn network(&self) -> String {
         id(&self.make("networks", "network", json!({"name": "n"})))
     }
 
-    pub fn subnet(&self, network: &str, cidr: &str) -> String {
+    pub(crate) fn subnet(&self, network: &str, cidr: &str) -> String {
         let version = if cidr.contains(':') { 6 } else { 4 };
         let subnet = json!({"network_id": network, "cidr": cidr, "ip_version": version});
         id(&self.make("subnets", "subnet", subnet))
     }
 
-    pub fn group(&self, name: &str) -> String {
+    pub(crate) fn group(&self, name: &str) -> String {
         id(&self.make("security-groups", "security_group", json!({"name": name})))
     }
 
-    pub fn rule(&self, attributes: Value) -> String {
+    pub(crate) fn rule(&self, attributes: Value) -> String {
         id(&self.make("security-group-rules", "security_group_rule", attributes))
     }
 
-    pub fn port(&self, attributes: Value) -> Value {
+    pub(crate) fn port(&self, attributes: Value) -> Value {
         self.make("ports", "port", attributes)
     }
 }
 
-pub fn id(object: &Value) -> String {
+pub(crate) fn id(object: &Value) -> String {
     object["id"].as_str().unwrap().to_owned()
 }

@@ -1,14 +1,19 @@
 //! The API as its clients see it, on a real northbound database.
+
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::needless_pass_by_value, reason = "`json!({…})` reads better without a borrow")]
 
 mod availability;
 mod client;
 mod default_rules;
 mod dry_run;
+mod explain;
 mod idempotent;
+mod openapi;
 mod packets;
 mod quotas;
 mod rbac_policies;
 mod resources;
 mod rule_sets;
 mod server;
+mod transfer;

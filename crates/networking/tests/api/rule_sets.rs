@@ -49,7 +49,11 @@ fn a_rule_set_is_replaced_and_what_stays_keeps_its_id() {
     let reply = user.put(&path, json!({"security_group_rules": [web]}));
     assert_eq!(rules(&reply.body["security_group"]).len(), 1);
     assert!(ids(&after).contains(&ids(&reply.body["security_group"])[0]));
-    let reply = user.put(&path, json!({"security_group_rules": []}));
+    let nothing = json!({"security_group_rules": []});
+    let revision = reply.body["security_group"]["revision_number"].as_u64();
+    let stale = user.send_if("PUT", &path, nothing.to_string(), revision.map(|number| number - 1));
+    assert_eq!((stale.status.as_u16(), stale.kind()), (412, "RevisionNumberConstraintFailed"));
+    let reply = user.send_if("PUT", &path, nothing.to_string(), revision);
     assert_eq!(rules(&reply.body["security_group"]), Vec::<Value>::new());
 }
 

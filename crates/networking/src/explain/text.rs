@@ -1,0 +1,144 @@
+//! Explanations in the words of people.
+
+use portcullis_core::{Cidr, Direction, Family, Protocol};
+use portcullis_ovn::Model;
+use portcullis_ovn::objects::{AddressGroup, Meta, Network, Port, Rule, SecurityGroup};
+use uuid::Uuid;
+
+use super::end::{Decision, Said};
+use crate::access;
+use crate::resources::security_group::default_of;
+
+/// What something is called: its name, if it has one.
+pub(super) fn name(meta: &Meta) -> String {
+    if meta.name.is_empty() { meta.id.to_string() } else { meta.name.clone() }
+}
+
+pub(super) fn group(model: &Model, id: Uuid) -> String {
+    model.get::<SecurityGroup>(id).map_or_else(|| id.to_string(), |group| name(&group.meta))
+}
+
+/// `in tcp 22 from group dev`.
+pub(super) fn rule(model: &Model, rule: &Rule) -> String {
+    let (way, preposition) = match rule.direction {
+        Direction::Ingress => ("in", "from"),
+        Direction::Egress => ("out", "to"),
+    };
+    let traffic = access::traffic(rule).map_or_else(|| "nothing".to_owned(), |traffic| traffic.to_string());
+    let peer = match (&rule.remote_prefix, rule.remote_group, rule.remote_address_group) {
+        (Some(prefix), ..) => prefix.clone(),
+        (None, Some(id), _) => format!("group {} over {}", group(model, id), rule.ethertype),
+        (None, None, Some(id)) => {
+            let group = model.get::<AddressGroup>(id);
+            let name = group.map_or_else(|| id.to_string(), |group| name(&group.meta));
+            format!("address group {name} over {}", rule.ethertype)
+        }
+        (None, None, None) => format!("everyone over {}", rule.ethertype),
+    };
+    format!("{way} {traffic} {preposition} {peer}")
+}
+
+/// What happens at a port, as a small table.
+pub(super) fn of_end(model: &Model, said: &Said<'_>) -> String {
+    let port = said.end.port;
+    let network = model.get::<Network>(port.network).map_or_else(String::new, |network| name(&network.meta));
+    let verdict = if said.decision.passes() { "ALLOW" } else { "DROP" };
+    let mut rows: Vec<[String; 4]> = said
+        .rules
+        .iter()
+        .filter(|(rule, _)| rule.direction == said.end.direction)
+        .map(|(own, mismatch)| {
+            let mark = if mismatch.is_none() { "✓" } else { "✗" };
+            let why = mismatch.clone().unwrap_or_default();
+            [mark.to_owned(), group(model, own.group), rule(model, own), why]
+        })
+        .collect();
+    let mark = if said.decision.passes() { "✓" } else { "✗" };
+    rows.push([
+        mark.to_owned(),
+        said.decision.by().to_owned(),
+        said.decision.text(model),
+        "decided here".to_owned(),
+    ]);
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let (groups, rules) = (width(1), width(2));
+    let mut text = format!(
+        "{} (port {}, network {network}, {})  {verdict}\n",
+        name(&port.meta),
+        port.meta.id,
+        said.end.local
+    );
+    for [mark, group, rule, why] in rows {
+        text.push_str(format!("  {mark} {group:groups$}  {rule:rules$}  {why}").trim_end());
+        text.push('\n');
+    }
+    if let Some(command) = to_allow(model, said) {
+        text.extend(["To allow it:  ", &command, "\n"]);
+    }
+    text
+}
+
+/// The command that would let a dropped packet pass.
+pub(super) fn to_allow(model: &Model, said: &Said<'_>) -> Option<String> {
+    let port = said.end.port;
+    match &said.decision {
+        Decision::Down => Some(format!("openstack port set --enable {}", port.meta.id)),
+        Decision::Guard(address) => {
+            Some(format!("openstack port set --allowed-address ip-address={address} {}", port.meta.id))
+        }
+        Decision::DenyAll => Some(match port.security_groups.first() {
+            Some(group) => rule_command(model, said, *group),
+            None => group_command(model, port),
+        }),
+        Decision::Unfiltered | Decision::BuiltIn(_) | Decision::Rule(_) => None,
+    }
+}
+
+/// A port without a group needs one before any rule.
+fn group_command(model: &Model, port: &Port) -> String {
+    let default = default_of(model, &port.meta.project).map(|group| group.meta.id);
+    let group = default.map_or_else(|| "default".to_owned(), |id| id.to_string());
+    format!("openstack port set --security-group {group} {}", port.meta.id)
+}
+
+fn rule_command(model: &Model, said: &Said<'_>, group: Uuid) -> String {
+    let (end, packet) = (&said.end, &said.packet);
+    let family = Family::of(end.remote);
+    let mut words = vec!["openstack security group rule create".to_owned(), argument(model, group)];
+    if end.direction == Direction::Egress {
+        words.push("--egress".to_owned());
+    }
+    if family == Family::V6 {
+        words.push("--ethertype IPv6".to_owned());
+    }
+    if packet.protocol.icmp_family().is_some() {
+        let protocol = Protocol::icmp(family);
+        words.push(format!(
+            "--protocol {protocol} --icmp-type {} --icmp-code {}",
+            packet.icmp_type, packet.icmp_code
+        ));
+    } else {
+        words.push(format!("--protocol {}", packet.protocol));
+        if [Protocol::TCP, Protocol::UDP, Protocol::SCTP].contains(&packet.protocol) {
+            words.push(format!("--dst-port {}", packet.port));
+        }
+    }
+    words.push(format!("--remote-ip {}", Cidr::host(end.remote)));
+    words.join(" ")
+}
+
+/// A group as a word of a command: by name where that is plain and only its own.
+fn argument(model: &Model, id: Uuid) -> String {
+    let is_plain = |name: &str| {
+        !name.starts_with('-') && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c))
+    };
+    match model.get::<SecurityGroup>(id) {
+        Some(group) if !group.meta.name.is_empty() && is_plain(&group.meta.name) => {
+            let name = &group.meta.name;
+            let mut same =
+                model.named::<SecurityGroup>(name).filter(|other| other.meta.project == group.meta.project);
+            if same.nth(1).is_none() { name.clone() } else { id.to_string() }
+        }
+        _ => id.to_string(),
+    }
+}

@@ -1,0 +1,199 @@
+use serde_json::{Value, json};
+
+use crate::client::{User, id, shared};
+
+struct Scene {
+    user: User,
+    network: String,
+    group: String,
+    port: String,
+}
+
+/// A port `web-1` in a group `ops` that lets tcp 22 in from a group `dev` and everything out.
+fn scene() -> Scene {
+    let user = shared().user("member");
+    let network = user.network();
+    user.subnet(&network, "10.0.7.0/24");
+    user.subnet(&network, "fd00:7::/64");
+    let (group, dev) = (user.group("ops"), user.group("dev"));
+    let mac = "fa:16:3e:00:00:01";
+    let port = id(&user.port(json!({
+        "name": "web-1", "network_id": network, "security_groups": [group], "mac_address": mac,
+        "fixed_ips": [{"ip_address": "10.0.7.20"}, {"ip_address": "fd00:7::20"}]
+    })));
+    user.rule(json!({
+        "security_group_id": group, "direction": "ingress", "protocol": "tcp", "port_range_min": 22,
+        "port_range_max": 22, "remote_group_id": dev
+    }));
+    user.port(json!({
+        "name": "laptop", "network_id": network, "security_groups": [dev],
+        "fixed_ips": [{"ip_address": "10.0.7.9"}]
+    }));
+    Scene { user, network, group, port }
+}
+
+impl Scene {
+    /// What is said about the port, with changes to a question about tcp 443 from 10.0.7.9.
+    fn ask(&self, change: Value) -> Value {
+        let mut question = json!({
+            "port_id": self.port, "direction": "ingress", "remote_ip": "10.0.7.9", "protocol": "tcp", "port": 443
+        });
+        for (key, value) in change.as_object().unwrap() {
+            question[key] = value.clone();
+        }
+        let reply = self.user.post("explain", question);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.body["explain"].clone()
+    }
+}
+
+#[test]
+fn says_who_decides_and_what_would_allow_it() {
+    let scene = scene();
+    let said = scene.ask(json!({}));
+    assert_eq!(said["verdict"], "drop");
+    assert_eq!(said["ends"][0]["decided"]["by"], "deny-all");
+    let command =
+        "openstack security group rule create ops --protocol tcp --dst-port 443 --remote-ip 10.0.7.9/32";
+    assert_eq!(said["ends"][0]["to_allow"], command);
+    let text = said["text"].as_str().unwrap();
+    assert!(text.starts_with("web-1 (port ") && text.contains("network n, 10.0.7.20)  DROP\n"), "{text}");
+    assert!(text.contains("✗ ops       in tcp 22 from group dev over IPv4"), "{text}");
+    assert!(text.contains("another port\n") && text.contains("decided here\n"), "{text}");
+
+    let said = scene.ask(json!({"port": 22}));
+    assert_eq!((&said["verdict"], &said["ends"][0]["decided"]["by"]), (&json!("allow"), &json!("rule")));
+    assert_eq!(said["ends"][0]["decided"]["group_id"], scene.group);
+    assert_eq!(said["ends"][0]["stateful"], true);
+    let said = scene.ask(json!({"port": 22, "remote_ip": "10.0.7.10"}));
+    let rules = said["ends"][0]["rules"].as_array().unwrap();
+    assert!(rules.iter().any(|rule| rule["why_not"] == "10.0.7.10 is in no port of that group"), "{rules:?}");
+    let said = scene.ask(json!({"remote_ip": "2001:db8::1", "protocol": "icmp", "icmp_type": 128}));
+    assert_eq!(
+        said["ends"][0]["to_allow"],
+        "openstack security group rule create ops --ethertype IPv6 --protocol ipv6-icmp --icmp-type 128 --icmp-code 0 \
+         --remote-ip 2001:db8::1/128"
+    );
+}
+
+#[test]
+fn knows_what_is_no_rule() {
+    let scene = scene();
+    let link_local = "fe80::f816:3eff:fe00:1";
+    for (change, verdict, by) in [
+        (json!({"direction": "egress", "remote_ip": "192.0.2.1"}), "allow", "rule"),
+        (
+            json!({"direction": "egress", "remote_ip": "192.0.2.1", "local_ip": "10.0.7.21"}),
+            "drop",
+            "address-guard",
+        ),
+        (json!({"local_ip": "10.0.7.21"}), "drop", "address-guard"),
+        (
+            json!({"direction": "egress", "local_ip": "0.0.0.0", "remote_ip": "255.255.255.255", "protocol": "udp", "port": 67}),
+            "allow",
+            "built-in",
+        ),
+        (
+            json!({"direction": "egress", "local_ip": link_local, "remote_ip": "ff02::1:2", "protocol": "udp", "port": 547}),
+            "allow",
+            "built-in",
+        ),
+        (
+            json!({"remote_ip": "fe80::1", "local_ip": link_local, "protocol": "icmp", "icmp_type": 135}),
+            "allow",
+            "built-in",
+        ),
+        (
+            json!({"remote_ip": "fe80::1", "protocol": "icmp", "icmp_type": 135, "icmp_code": 1}),
+            "drop",
+            "deny-all",
+        ),
+    ] {
+        let said = scene.ask(change.clone());
+        let found = (said["verdict"].as_str().unwrap(), said["ends"][0]["decided"]["by"].as_str().unwrap());
+        assert_eq!(found, (verdict, by), "{change}: {}", said["text"]);
+    }
+    let path = format!("ports/{}", scene.port);
+    scene.user.put(&path, json!({"port": {"admin_state_up": false}}));
+    assert_eq!(scene.ask(json!({"port": 22}))["ends"][0]["decided"]["by"], "port-down");
+    let off =
+        json!({"port": {"admin_state_up": true, "security_groups": [], "port_security_enabled": false}});
+    scene.user.put(&path, off);
+    assert_eq!(scene.ask(json!({}))["ends"][0]["decided"]["by"], "port-security-off");
+}
+
+#[test]
+fn asks_both_ends() {
+    let scene = scene();
+    let user = &scene.user;
+    let closed = user.group("closed");
+    user.put(&format!("security-groups/{closed}/rules"), json!({"security_group_rules": []}));
+    let other = user.port(json!({
+        "network_id": scene.network, "security_groups": [closed], "fixed_ips": [{"ip_address": "10.0.7.30"}]
+    }));
+    let ask = |from: &str, to: &str| {
+        let question = json!({"from_port_id": from, "to_port_id": to, "protocol": "udp", "port": 53});
+        user.post("explain", question).body["explain"].clone()
+    };
+    let said = ask(&scene.port, &id(&other));
+    assert_eq!((&said["verdict"], &said["path"]), (&json!("drop"), &json!("the same network")));
+    assert_eq!((&said["ends"][0]["verdict"], &said["ends"][1]["verdict"]), (&json!("allow"), &json!("drop")));
+    assert_eq!(said["ends"][1]["remote_ip"], "10.0.7.20");
+
+    // Where no router is, nothing passes, whatever the rules say.
+    let far = user.network();
+    user.subnet(&far, "10.8.0.0/24");
+    let open = user.port(json!({"network_id": far, "port_security_enabled": false}));
+    let said = ask(&scene.port, &id(&open));
+    assert_eq!((&said["verdict"], &said["ends"][1]["verdict"]), (&json!("drop"), &json!("allow")));
+    assert!(said["path"].as_str().unwrap().starts_with("no router joins"), "{said}");
+    let router = id(&user.make("routers", "router", json!({"name": "r"})));
+    for network in [&scene.network, &far] {
+        let subnets = user.get(&format!("subnets?network_id={network}&ip_version=4"));
+        let joined = json!({"subnet_id": subnets["subnets"][0]["id"]});
+        let reply = user.put(&format!("routers/{router}/add_router_interface"), joined);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    }
+    let said = ask(&scene.port, &id(&open));
+    assert_eq!((&said["verdict"], &said["path"]), (&json!("allow"), &json!(format!("router {router}"))));
+}
+
+#[test]
+fn questions_that_cannot_be_answered() {
+    let scene = scene();
+    let base = json!({"port_id": scene.port, "direction": "ingress", "remote_ip": "10.0.7.9", "protocol": "tcp", "port": 1});
+    for (change, status, message) in [
+        (json!({"port": null}), 400, "Invalid input for port. Reason: 'None' is not an integer."),
+        (json!({"protocol": "foo"}), 400, "Invalid input for protocol. Reason: \"foo\" is not a protocol."),
+        (
+            json!({"protocol": "icmp"}),
+            400,
+            "Failed to parse request. Required attribute 'icmp_type' not specified",
+        ),
+        (
+            json!({"remote_ip": "x"}),
+            400,
+            "Invalid input for remote_ip. Reason: 'x' is not a valid IP address.",
+        ),
+        (
+            json!({"local_ip": "fd00::1"}),
+            400,
+            "Invalid input for operation: local_ip and remote_ip are not of one family.",
+        ),
+        (json!({"foo": 1}), 400, "Unrecognized attribute(s) 'foo'"),
+        (json!({"direction": "up"}), 400, "Invalid input for direction. Reason: up is not in valid_values."),
+    ] {
+        let mut question = base.clone();
+        for (key, value) in change.as_object().unwrap() {
+            question[key] = value.clone();
+        }
+        let reply = scene.user.post("explain", question);
+        assert_eq!((reply.status.as_u16(), reply.message()), (status, message), "{change}");
+    }
+    let stranger = shared().user("member");
+    assert_eq!(stranger.post("explain", base).kind(), "PortNotFound");
+    assert_eq!(scene.user.post("explain", json!({})).status, 400);
+    assert_eq!(scene.user.post("explain", json!([])).status, 400);
+    let itself = json!({"from_port_id": scene.port, "to_port_id": scene.port, "protocol": "tcp", "port": 1});
+    assert_eq!(scene.user.post("explain", itself).status, 400);
+}

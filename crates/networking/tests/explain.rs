@@ -1,0 +1,361 @@
+//! `explain` against `ovn-trace`: random rules, random packets, one truth.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+#![allow(clippy::needless_pass_by_value, reason = "`json!({…})` reads better without a borrow")]
+
+#[allow(dead_code, reason = "it serves the tests of the API as well")]
+#[path = "api/client.rs"]
+mod client;
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use portcullis_testkit::parts::{Launch, Namespace, Process, Scratch};
+use serde_json::{Value, json};
+
+use crate::client::{Api, User, id};
+
+static API: LazyLock<Api> = LazyLock::new(Api::start);
+
+/// How often everything is drawn anew, and how many packets are sent then.
+const ROUNDS: usize = 50;
+const PACKETS: usize = 80;
+
+/// `ovn-trace` as a server. It reads the southbound database once, at its start.
+struct Tracer {
+    socket: PathBuf,
+    _process: Process,
+    _directory: Scratch,
+}
+
+impl Tracer {
+    fn start() -> Self {
+        let scratch = Scratch::new().unwrap();
+        let directory = scratch.directory("trace").unwrap();
+        let (socket, ready) = (directory.join("ctl"), directory.join("ready"));
+        // It goes to the background by itself once it has read; in a process namespace it ends with its owner all the same.
+        let script = format!(
+            "ovn-trace --db={} --unixctl={} --ct=new --ct=new --no-friendly-names --no-chdir --detach && touch {} && exec sleep infinity",
+            API.ovn.southbound(),
+            socket.display(),
+            ready.display()
+        );
+        let mut process = Launch::new("unshare")
+            .unwrap()
+            .args(["--pid", "--fork", "--kill-child", "sh", "-c", &script])
+            .start(&Namespace::host(), &directory)
+            .unwrap();
+        process.wait_until(Duration::from_secs(10), || ready.exists()).unwrap();
+        Tracer { socket, _process: process, _directory: scratch }
+    }
+
+    /// What becomes of the first packet of a connection.
+    fn trace(&self, format: &str, packet: &str) -> String {
+        let stream = UnixStream::connect(&self.socket).unwrap();
+        let params = [format, packet];
+        serde_json::to_writer(&stream, &json!({"id": 0, "method": "trace", "params": params})).unwrap();
+        let mut replies = serde_json::Deserializer::from_reader(&stream).into_iter::<Value>();
+        let reply = replies.next().unwrap_or_else(|| panic!("ovn-trace died of {packet}")).unwrap();
+        assert_eq!(reply["error"], Value::Null, "{packet}: {reply}");
+        reply["result"].as_str().unwrap().to_owned()
+    }
+}
+
+/// Numbers that look random and come again with the same seed.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 % sides as u64).unwrap()
+    }
+
+    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
+        &of[self.roll(of.len())]
+    }
+
+    fn chance(&mut self, of: usize) -> bool {
+        self.roll(of) == 0
+    }
+}
+
+const OUTSIDE: [[&str; 4]; 2] = [
+    ["192.0.2.7", "192.0.2.200", "198.51.100.1", "10.0.0.99"],
+    ["2001:db8::7", "2001:db8:1::1", "2001:db9::1", "fd00::99"],
+];
+const RANGES: [[&str; 5]; 2] = [
+    ["192.0.2.0/24", "192.0.2.7/25", "10.0.0.0/29", "0.0.0.0/0", "198.51.100.1"],
+    ["2001:db8::/32", "2001:db8::7/128", "fd00::/124", "::/0", "2001:db9::/64"],
+];
+const PORTS: [u16; 6] = [22, 80, 443, 1000, 8080, 65_535];
+
+struct Machine {
+    id: String,
+    mac: String,
+    addresses: [String; 2],
+}
+
+impl Machine {
+    /// The address that it makes from its hardware address.
+    fn link_local(&self) -> String {
+        let bytes: Vec<u8> = self.mac.split(':').map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        let pair = |one: u8, other: u8| u16::from_be_bytes([one, other]);
+        let (first, second) = (pair(bytes[0] ^ 2, bytes[1]), pair(bytes[2], 0xff));
+        let (third, fourth) = (pair(0xfe, bytes[3]), pair(bytes[4], bytes[5]));
+        format!("fe80::{first:x}:{second:x}:{third:x}:{fourth:x}")
+    }
+}
+
+struct Scene {
+    user: User,
+    /// Stateful ones, then stateless ones.
+    groups: Vec<String>,
+    stateful: usize,
+    addresses: Vec<String>,
+    /// The last one is not filtered.
+    machines: Vec<Machine>,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let user = API.user("admin");
+        let limits = json!({"quota": {"security_group": -1, "security_group_rule": -1, "port": -1}});
+        user.put(&format!("quotas/{}", user.project), limits);
+        let network = user.network();
+        user.subnet(&network, "10.0.0.0/24");
+        user.subnet(&network, "fd00::/64");
+        let group = |number: usize| {
+            let stateful = number < 16;
+            let group = json!({"name": format!("g{number}"), "stateful": stateful});
+            id(&user.make("security-groups", "security_group", group))
+        };
+        let groups: Vec<String> = (0..24).map(group).collect();
+        let addresses =
+            [json!(["192.0.2.0/25", "2001:db8::/48"]), json!(["198.51.100.1/32"])].map(|addresses| {
+                id(&user.make("address-groups", "address_group", json!({ "addresses": addresses })))
+            });
+        let machine = |number: usize| {
+            let fixed = [format!("10.0.0.{}", number + 2), format!("fd00::{:x}", number + 2)];
+            let is_last = number == 12;
+            let mut port = json!({
+                "network_id": network, "security_groups": [],
+                "fixed_ips": [{"ip_address": fixed[0]}, {"ip_address": fixed[1]}],
+            });
+            if number < 4 {
+                // No ranges: the switch takes them as they are meant, ovn-trace 23.03 only the first address.
+                let also = ["192.0.2.200", "10.0.0.99", "2001:db8::7", "2001:db8:1::1"][number];
+                port["allowed_address_pairs"] = json!([{ "ip_address": also }]);
+            }
+            if is_last {
+                port["port_security_enabled"] = json!(false);
+            }
+            let port = user.port(port);
+            Machine { id: id(&port), mac: port["mac_address"].as_str().unwrap().to_owned(), addresses: fixed }
+        };
+        let machines = (0..13).map(machine).collect();
+        Scene { user, groups, stateful: 16, addresses: addresses.to_vec(), machines }
+    }
+
+    fn filtered(&self) -> &[Machine] {
+        &self.machines[..self.machines.len() - 1]
+    }
+
+    /// Another machine: none speaks to itself through a switch.
+    fn other(&self, machine: &Machine, dice: &mut Dice) -> &Machine {
+        let others: Vec<&Machine> = self.machines.iter().filter(|other| other.id != machine.id).collect();
+        others[dice.roll(others.len())]
+    }
+
+    /// Draws all rules and all memberships anew.
+    fn shuffle(&self, dice: &mut Dice) {
+        for group in &self.groups {
+            let mut rules: Vec<Value> = Vec::new();
+            for _ in 0..dice.roll(9) {
+                rules.push(self.rule(dice));
+            }
+            let path = format!("security-groups/{group}/rules");
+            let mut reply = self.user.put(&path, json!({ "security_group_rules": rules }));
+            // The same rule was drawn twice.
+            while reply.status == 409 {
+                rules.pop();
+                reply = self.user.put(&path, json!({ "security_group_rules": rules }));
+            }
+            assert_eq!(reply.status, 200, "{}", reply.text);
+        }
+        for machine in self.filtered() {
+            let (stateful, stateless) = self.groups.split_at(self.stateful);
+            let from = if dice.chance(3) { stateless } else { stateful };
+            let mut groups: Vec<&String> = (0..dice.roll(5)).map(|_| dice.one(from)).collect();
+            groups.sort_unstable();
+            groups.dedup();
+            let reply =
+                self.user.put(&format!("ports/{}", machine.id), json!({"port": {"security_groups": groups}}));
+            assert_eq!(reply.status, 200, "{}", reply.text);
+        }
+    }
+
+    fn rule(&self, dice: &mut Dice) -> Value {
+        let v6 = dice.roll(2);
+        let family = ["IPv4", "IPv6"][v6];
+        let mut rule = json!({"direction": dice.one(&["ingress", "egress"]), "ethertype": family});
+        let icmp = ["icmp", "ipv6-icmp"][v6];
+        let protocol =
+            *dice.one(&["", "tcp", "tcp", "udp", "sctp", "17", icmp, icmp, "vrrp", "47", "udplite"]);
+        if !protocol.is_empty() {
+            rule["protocol"] = json!(protocol);
+        }
+        if ["tcp", "udp", "sctp", "17"].contains(&protocol) && !dice.chance(3) {
+            let (one, other) = (*dice.one(&PORTS), *dice.one(&PORTS));
+            let all = dice.chance(6);
+            rule["port_range_min"] = json!(if all { 1 } else { one.min(other) });
+            rule["port_range_max"] = json!(if all { 65_535 } else { one.max(other) });
+        }
+        if protocol == icmp && !dice.chance(3) {
+            rule["port_range_min"] = json!(dice.one(&[0, 8, 128, 129, 134, 135]));
+            if dice.chance(2) {
+                rule["port_range_max"] = json!(dice.roll(2));
+            }
+        }
+        match dice.roll(4) {
+            0 => rule["remote_ip_prefix"] = json!(dice.one(&RANGES[v6])),
+            1 => rule["remote_group_id"] = json!(dice.one(&self.groups)),
+            2 => rule["remote_address_group_id"] = json!(dice.one(&self.addresses)),
+            _ => {}
+        }
+        rule
+    }
+}
+
+/// A packet, for both to judge.
+struct Packet {
+    question: Value,
+    flow: String,
+    to: String,
+}
+
+impl Packet {
+    fn draw(scene: &Scene, dice: &mut Dice) -> Self {
+        let v6 = dice.roll(2);
+        let (mut question, carried) = Self::carried(v6, dice);
+        let open = scene.machines.last().unwrap();
+        let machine = dice.one(scene.filtered());
+        let remote = if dice.chance(2) {
+            OUTSIDE[v6][dice.roll(4)].to_owned()
+        } else {
+            scene.other(machine, dice).addresses[v6].clone()
+        };
+        let mut own = machine.addresses[v6].clone();
+        let kind = dice.roll(3);
+        if kind < 2 && dice.chance(6) {
+            // In somebody else's name, or, in IPv6, in the one that comes from the hardware.
+            own = if v6 == 1 && dice.chance(3) {
+                machine.link_local()
+            } else {
+                OUTSIDE[v6][dice.roll(4)].to_owned()
+            };
+            question["local_ip"] = json!(own);
+        }
+        let (from, to, source, target) = match kind {
+            0 => {
+                question["port_id"] = json!(machine.id);
+                question["direction"] = json!("ingress");
+                question["remote_ip"] = json!(remote);
+                (open, machine, remote, own)
+            }
+            1 => {
+                question["port_id"] = json!(machine.id);
+                question["direction"] = json!("egress");
+                question["remote_ip"] = json!(remote);
+                (machine, open, own, remote)
+            }
+            _ => {
+                let other = scene.other(machine, dice);
+                question["from_port_id"] = json!(machine.id);
+                question["to_port_id"] = json!(other.id);
+                question["ip_version"] = json!(if v6 == 0 { 4 } else { 6 });
+                (machine, other, own, other.addresses[v6].clone())
+            }
+        };
+        let ip = ["ip4", "ip6"][v6];
+        // Who speaks of neighbours must speak of itself.
+        let icmp_type = question["icmp_type"].as_u64();
+        let about = if v6 == 1 && matches!(icmp_type, Some(135 | 136)) {
+            format!(" && nd.target == {source}")
+        } else {
+            String::new()
+        };
+        let flow = format!(
+            "inport == \"{}\" && eth.src == {} && eth.dst == {} && {ip} && {ip}.src == {source} && {ip}.dst == {target} && {carried}{about}",
+            from.id, from.mac, to.mac
+        );
+        Packet { question, flow, to: to.id.clone() }
+    }
+
+    /// What is in it, for each of the two.
+    fn carried(v6: usize, dice: &mut Dice) -> (Value, String) {
+        match dice.roll(5) {
+            0 => {
+                let kind =
+                    *dice.one(if v6 == 0 { &[0, 3, 8] } else { &[128, 129, 130, 133, 134, 135, 136, 143] });
+                // Discovery of neighbours knows no other code.
+                let code = if v6 == 1 && (133..=136).contains(&kind) { 0 } else { dice.roll(2) };
+                let name = ["icmp4", "icmp6"][v6];
+                (
+                    json!({"protocol": "icmp", "icmp_type": kind, "icmp_code": code}),
+                    format!("ip.ttl == 255 && {name} && {name}.type == {kind} && {name}.code == {code}"),
+                )
+            }
+            1 => {
+                let number = *dice.one(&[47, 112, 136]);
+                (json!({"protocol": number}), format!("ip.ttl == 64 && ip.proto == {number}"))
+            }
+            _ => {
+                let (protocol, port) = (*dice.one(&["tcp", "udp", "sctp"]), *dice.one(&PORTS));
+                (
+                    json!({"protocol": protocol, "port": port, "source_port": 40_000}),
+                    format!(
+                        "ip.ttl == 64 && {protocol} && {protocol}.src == 40000 && {protocol}.dst == {port}"
+                    ),
+                )
+            }
+        }
+    }
+}
+
+#[test]
+fn agrees_with_ovn_trace() {
+    let seed = std::env::var("PORTCULLIS_SEED").ok().and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
+    let mut dice = Dice(seed);
+    let scene = Scene::new();
+    let mut allowed = 0;
+    for round in 0..ROUNDS {
+        scene.shuffle(&mut dice);
+        API.ovn.nbctl(&["--wait=sb", "sync"]).unwrap();
+        let tracer = Tracer::start();
+        for _ in 0..PACKETS {
+            let packet = Packet::draw(&scene, &mut dice);
+            let reply = scene.user.post("explain", packet.question.clone());
+            assert_eq!(reply.status, 200, "{}: {}", packet.question, reply.text);
+            let says = reply.body["explain"]["verdict"] == "allow";
+            allowed += usize::from(says);
+            let delivered =
+                tracer.trace("--minimal", &packet.flow).contains(&format!("output(\"{}\")", packet.to));
+            assert_eq!(
+                delivered,
+                says,
+                "PORTCULLIS_SEED={seed}, round {round}\n{}\n{}\n{}\n{}",
+                packet.question,
+                reply.body["explain"]["text"].as_str().unwrap(),
+                packet.flow,
+                tracer.trace("--detailed", &packet.flow)
+            );
+        }
+    }
+    // Both answers were seen often enough to mean something.
+    assert!(allowed > ROUNDS * PACKETS / 10 && allowed < ROUNDS * PACKETS * 9 / 10, "{allowed}");
+}

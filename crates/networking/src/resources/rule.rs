@@ -416,10 +416,11 @@ pub(crate) fn is_same(one: &Rule, other: &Rule) -> bool {
         }
         ports => ports,
     };
+    // What costs least and differs most comes first: a group may have many rules.
     one.direction == other.direction
         && one.ethertype == other.ethertype
-        && protocol(one) == protocol(other)
         && ports(one) == ports(other)
+        && protocol(one) == protocol(other)
         && prefix(one) == prefix(other)
         && one.remote_group == other.remote_group
         && one.remote_address_group == other.remote_address_group

@@ -100,6 +100,11 @@ impl Server {
         PathBuf::from(self.ovn.northbound().trim_start_matches("unix:"))
     }
 
+    /// Waits until northd has done all it has to do.
+    pub(crate) fn settle(&self) {
+        self.ovn.settle().unwrap();
+    }
+
     /// What the program holds in memory, in bytes.
     pub(crate) fn memory(&self) -> u64 {
         let process = self.process.borrow();

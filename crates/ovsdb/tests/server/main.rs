@@ -19,7 +19,7 @@ use portcullis_testkit::parts::{Authority, Identity, Launch, Namespace, Port, Pr
 use uuid::Uuid;
 
 use proxy::Proxy;
-use standalone::Northbound;
+use portcullis_testkit::Northbound;
 
 const TABLES: &[TableSpec] = &[
     TableSpec {

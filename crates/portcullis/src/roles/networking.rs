@@ -58,7 +58,7 @@ fn store_settings(config: &Config) -> Result<StoreSettings, Failure> {
         }
     };
     Ok(StoreSettings {
-        remotes: northbound.remotes.iter().filter_map(|remote| remote.remote()).collect(),
+        remotes: northbound.remotes.iter().filter_map(RemoteAddress::remote).collect(),
         tls,
         durable: northbound.durable,
         coexist: northbound.coexist,

@@ -20,7 +20,7 @@ use crate::client::{Api, User, id};
 static API: LazyLock<Api> = LazyLock::new(Api::start);
 
 /// How often everything is drawn anew, and how many packets are sent then.
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 40;
 const PACKETS: usize = 80;
 
 /// `ovn-trace` as a server. It reads the southbound database once, at its start.

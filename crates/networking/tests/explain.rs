@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use crate::client::{Api, User, id};
 
-static API: LazyLock<Api> = LazyLock::new(Api::start);
+static API: LazyLock<std::sync::Arc<Api>> = LazyLock::new(Api::start);
 
 /// How often everything is drawn anew, and how many packets are sent then.
 const ROUNDS: usize = 40;

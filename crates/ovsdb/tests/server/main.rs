@@ -18,8 +18,8 @@ use portcullis_testkit::parts::ovn::{self, Ovn};
 use portcullis_testkit::parts::{Authority, Identity, Launch, Namespace, Port, Process, run};
 use uuid::Uuid;
 
-use proxy::Proxy;
 use portcullis_testkit::Northbound;
+use proxy::Proxy;
 
 const TABLES: &[TableSpec] = &[
     TableSpec {

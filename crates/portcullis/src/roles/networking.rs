@@ -12,8 +12,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use crate::config::Loaded;
-use crate::config::{Config, Mode};
+use crate::config::{Config, Loaded, Mode, RemoteAddress};
 use crate::exit::{Exit, Failure};
 use crate::listen::bind;
 use crate::telemetry::{Check, Readiness};

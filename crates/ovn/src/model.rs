@@ -57,6 +57,9 @@ impl<K: Ord + Clone> Index<K> {
 pub struct Model {
     /// How many changes were made to the database by us and our like.
     pub generation: u64,
+    /// Rows that say that they are ours and cannot be read, with why: their objects are not here, and nothing may be
+    /// concluded from that.
+    pub unreadable: RedBlackTreeMapSync<Uuid, Arc<str>>,
     networks: Table<Network>,
     subnets: Table<Subnet>,
     ports: Table<Port>,

@@ -239,6 +239,7 @@ impl Models {
             model.unreadable.remove_mut(&change.uuid);
             if let Some(old) = &change.old
                 && let Meaning::Object(kind) = meaning(old)
+                && change.new.as_ref().map(|new| meaning(new)) != Some(Meaning::Object(kind))
             {
                 rows::forget(&mut model, change.table, kind, change.uuid);
             }
@@ -253,6 +254,7 @@ impl Models {
             {
                 let why = format!("row {} of {}, a {}: {error}", change.uuid, change.table, kind.name());
                 error!(table = change.table, row = %change.uuid, kind = kind.name(), %error, "a row of ours cannot be read");
+                rows::forget(&mut model, change.table, kind, change.uuid);
                 model.unreadable.insert_mut(change.uuid, why.into());
             }
         }

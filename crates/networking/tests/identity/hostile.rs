@@ -9,7 +9,7 @@ use tokio::runtime::Runtime;
 use crate::{Server, northbound};
 
 /// Words that mean something in one place or another.
-const WORDS: [&str; 22] = [
+const WORDS: [&str; 26] = [
     "auth",
     "identity",
     "methods",
@@ -32,6 +32,10 @@ const WORDS: [&str; 22] = [
     "enabled",
     "tags",
     "parent_id",
+    "email",
+    "options",
+    "default_project_id",
+    "original_password",
 ];
 
 fn value() -> impl Strategy<Value = Value> {
@@ -71,10 +75,15 @@ fn no_body_and_no_address_breaks_it() {
                     prop_assert!(answer.status.is_client_error(), "{path} {body}: {}", answer.status);
                 }
             }
-            let project = json!({ "project": body });
-            let answer = runtime.block_on(server.ask("POST", "/v3/projects", &admin, Some(project.clone())));
-            let created = answer.status == StatusCode::CREATED;
-            prop_assert!(created || answer.status.is_client_error(), "{project}: {}", answer.status);
+            for (path, body) in [
+                ("/v3/projects", json!({ "project": body })),
+                ("/v3/users", json!({ "user": body })),
+                ("/v3/users/nobody/password", json!({ "user": body })),
+            ] {
+                let answer = runtime.block_on(server.ask("POST", path, &admin, Some(body.clone())));
+                let created = answer.status == StatusCode::CREATED;
+                prop_assert!(created || answer.status.is_client_error(), "{path} {body}: {}", answer.status);
+            }
             for path in [format!("/{path}"), format!("/v3/{path}")] {
                 if path.parse::<axum::http::Uri>().is_ok() {
                     let answer = runtime.block_on(server.get(&path, &admin));

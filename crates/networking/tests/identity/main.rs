@@ -10,6 +10,7 @@ mod projects;
 mod real_keystone;
 mod silence;
 mod tokens;
+mod users;
 mod v2;
 
 use argon2::password_hash::phc;

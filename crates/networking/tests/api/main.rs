@@ -11,6 +11,7 @@ mod explain;
 mod idempotent;
 mod openapi;
 mod packets;
+mod pages;
 mod quotas;
 mod rbac_policies;
 mod resources;

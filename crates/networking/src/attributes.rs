@@ -4,7 +4,6 @@
 use portcullis_ovn::Model;
 use serde_json::{Map, Value};
 
-use crate::Settings;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::kinds::Kind;
@@ -14,7 +13,6 @@ use crate::kinds::Kind;
 pub(crate) struct View<'a> {
     pub model: &'a Model,
     pub caller: &'a Caller,
-    pub settings: &'a Settings,
 }
 
 /// Whether a request to create may, or must, have an attribute.
@@ -26,6 +24,7 @@ pub(crate) enum Post {
 }
 
 /// One attribute of a resource.
+#[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 #[derive(Debug)]
 pub(crate) struct Attribute<T: 'static> {
     pub name: &'static str,
@@ -89,7 +88,7 @@ impl<T> Attribute<T> {
     }
 
     /// That lists can be filtered and sorted by, though its values are checked in a way of its own.
-    pub fn query(self) -> Self {
+    pub(crate) fn query(self) -> Self {
         Attribute { filter: true, sort: true, ..self }
     }
 
@@ -125,6 +124,7 @@ impl Input {
     }
 
     /// What can be read from a text, such as an id or an address. `Some(None)` for null.
+    #[allow(clippy::option_option, reason = "nothing said, null and a value are three things")]
     pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str) -> Option<Option<T>> {
         self.0.get(name).map(|value| value.as_str().and_then(|text| text.parse().ok()))
     }
@@ -135,6 +135,7 @@ impl Input {
     }
 
     /// A whole number. `Some(None)` for null.
+    #[allow(clippy::option_option, reason = "nothing said, null and a value are three things")]
     pub(crate) fn number(&self, name: &str) -> Option<Option<i64>> {
         self.0.get(name).map(Value::as_i64)
     }

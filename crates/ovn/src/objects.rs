@@ -97,6 +97,7 @@ impl Kind {
 }
 
 /// A virtual layer 2 network.
+#[allow(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Network {

@@ -411,9 +411,7 @@ pub(crate) fn is_same(one: &Rule, other: &Rule) -> bool {
     };
     // All ports are as good as none given.
     let ports = |rule: &Rule| match (rule.port_min, rule.port_max) {
-        (Some(1), Some(u16::MAX)) if protocol(rule).is_some_and(|protocol| protocol.has_ports()) => {
-            (None, None)
-        }
+        (Some(1), Some(u16::MAX)) if protocol(rule).is_some_and(Protocol::has_ports) => (None, None),
         ports => ports,
     };
     one.direction == other.direction

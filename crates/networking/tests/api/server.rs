@@ -113,11 +113,4 @@ impl Client {
         let (status, body) = self.ask("DELETE", path, None).await;
         assert_eq!(status, 204, "{body}");
     }
-
-    /// The error of a request that must fail.
-    pub(crate) async fn refused(&self, method: &str, path: &str, body: Value) -> (u16, String) {
-        let (status, body) = self.ask(method, path, Some(body)).await;
-        let kind = body["NeutronError"]["type"].as_str().unwrap_or("no error").to_owned();
-        (status, kind)
-    }
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::{add_group, add_network, meta, open};
 
+#[allow(clippy::unnecessary_wraps, reason = "it is what a decision answers")]
 fn ok<T>(value: T) -> Result<T, Infallible> {
     Ok(value)
 }

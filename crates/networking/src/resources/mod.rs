@@ -78,6 +78,11 @@ pub(crate) trait Resource: Send + Sync + 'static {
         view.caller.owns(&object.meta().project)
     }
 
+    /// What somebody is told who may know of an object and may not change it.
+    fn refusal(_object: &Self::Object, _view: &View<'_>, verb: &str) -> Error {
+        Error::forbidden(&format!("{verb}_{}", Self::NAME))
+    }
+
     /// The objects that a project may know of, and perhaps others: its own, those that policies give it, and what comes
     /// with them. A project's list costs what the project has, not what everybody has.
     fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Self::Object>> {

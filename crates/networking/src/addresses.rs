@@ -65,14 +65,8 @@ pub(crate) fn pools(cidr: Cidr, except: Option<IpAddr>) -> Vec<Pool> {
 
 /// The address that a host makes for itself in a subnet (EUI-64).
 pub(crate) fn automatic(subnet: &Subnet, mac: Mac) -> IpAddr {
-    let bytes = mac.bytes();
-    let (maker, number) = bytes.split_at(3);
-    let mut host = [0xff, 0xfe, 0xff, 0xff, 0xfe, 0xff, 0xff, 0xff];
-    host[..3].copy_from_slice(maker);
-    host[5..].copy_from_slice(number);
-    // The bit that tells addresses that somebody chose from those that a maker gave.
-    host[0] ^= 2;
-    let host = u64::from_be_bytes(host);
+    let mac = mac.bytes();
+    let host = u64::from_be_bytes([mac[0] ^ 2, mac[1], mac[2], 0xff, 0xfe, mac[3], mac[4], mac[5]]);
     let (first, _) = ends(subnet.cidr);
     IpAddr::V6(Ipv6Addr::from(first | u128::from(host)))
 }

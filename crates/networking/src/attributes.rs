@@ -102,7 +102,6 @@ impl<T> Attribute<T> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Input(pub Map<String, Value>);
 
-#[expect(clippy::option_option, reason = "absent is not null")]
 impl Input {
     /// Whether the request speaks of it.
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -125,6 +124,7 @@ impl Input {
     }
 
     /// What can be read from a text, such as an id or an address. `Some(None)` for null.
+    #[allow(clippy::option_option, reason = "nothing said, null and a value are three things")]
     pub(crate) fn parsed<T: std::str::FromStr>(&self, name: &str) -> Option<Option<T>> {
         self.0.get(name).map(|value| value.as_str().and_then(|text| text.parse().ok()))
     }
@@ -135,6 +135,7 @@ impl Input {
     }
 
     /// A whole number. `Some(None)` for null.
+    #[allow(clippy::option_option, reason = "nothing said, null and a value are three things")]
     pub(crate) fn number(&self, name: &str) -> Option<Option<i64>> {
         self.0.get(name).map(Value::as_i64)
     }

@@ -354,7 +354,7 @@ pub(crate) fn changeable<R: Resource>(
     let view = context.view(draft.model());
     let object = Arc::clone(find::<R>(&view, &id.to_string())?);
     if !context.caller.is_member() || !R::may_change(&object, &view) {
-        return Err(Error::forbidden(&format!("{verb}_{}", R::NAME)));
+        return Err(R::refusal(&object, &view, verb));
     }
     match revision {
         Some(number) if number != object.meta().revision => Err(Error::new(

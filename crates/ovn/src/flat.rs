@@ -140,7 +140,9 @@ impl<'de> Deserializer<'de> for Text<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::objects::{DhcpOption, FixedIp, Gateway, Ipv6Mode, Meta, Network, Pool, Port, Router, Subnet};
+    use crate::objects::{
+        DhcpOption, FixedIp, Gateway, Grant, Ipv6Mode, Meta, Network, Pool, Port, Router, Subnet, User,
+    };
     use portcullis_core::Family;
     use proptest::prelude::*;
     use uuid::Uuid;
@@ -184,6 +186,15 @@ mod tests {
         let gateway = Some(Gateway { network: Uuid::from_u128(1), port: Uuid::from_u128(2), snat: true });
         let router = Router { gateway, ..Router::default() };
         assert_eq!(back(&router), router);
+        let user = User {
+            enabled: true,
+            password: "$argon2id$v=19$m=8,t=1,p=1$c29tZXNhbHQ$aGFzaA".into(),
+            assignments: [Grant { project: "p".into(), role: "r".into() }].into(),
+            options: [("ignore_password_expiry".to_owned(), true)].into(),
+            ..User::default()
+        };
+        assert_eq!(back(&user), user);
+        assert!(!format!("{user:?}").contains("argon2"), "the hash is not for logs");
     }
 
     #[test]

@@ -59,8 +59,9 @@ impl FromStr for Mac {
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let pairs = self.0.map(|byte| format!("{byte:02x}"));
-        f.write_str(&pairs.join(":"))
+        let [first, others @ ..] = self.0;
+        write!(f, "{first:02x}")?;
+        others.iter().try_for_each(|byte| write!(f, ":{byte:02x}"))
     }
 }
 

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::Mac;
 use crate::objects::{
     AddressGroup, FloatingIp, Kind, Meta, Network, Port, Project, Quota, RbacPolicy, RevokedToken, Router,
-    Rule, RuleTemplate, SecurityGroup, SigningKey, Subnet,
+    Rule, RuleTemplate, SecurityGroup, SigningKey, Subnet, User,
 };
 
 /// The objects of one kind, in order of their ids.
@@ -72,6 +72,7 @@ pub struct Model {
     rbac_policies: Table<RbacPolicy>,
     quotas: Table<Quota>,
     projects: Table<Project>,
+    users: Table<User>,
     revoked_tokens: Table<RevokedToken>,
     signing_keys: Table<SigningKey>,
 
@@ -215,6 +216,7 @@ stored! {
     }, by [object, target];
     Quota in quotas;
     Project in projects;
+    User in users;
     RevokedToken in revoked_tokens;
     SigningKey in signing_keys;
 }

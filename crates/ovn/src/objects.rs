@@ -44,13 +44,14 @@ pub enum Kind {
     RbacPolicy,
     Quota,
     Project,
+    User,
     RevokedToken,
     SigningKey,
 }
 
 impl Kind {
     /// All of them.
-    pub const ALL: [Kind; 14] = [
+    pub const ALL: [Kind; 15] = [
         Kind::Network,
         Kind::Subnet,
         Kind::Port,
@@ -63,6 +64,7 @@ impl Kind {
         Kind::RbacPolicy,
         Kind::Quota,
         Kind::Project,
+        Kind::User,
         Kind::RevokedToken,
         Kind::SigningKey,
     ];
@@ -82,6 +84,7 @@ impl Kind {
             Kind::RbacPolicy => "rbac-policy",
             Kind::Quota => "quota",
             Kind::Project => "project",
+            Kind::User => "user",
             Kind::RevokedToken => "revoked-token",
             Kind::SigningKey => "signing-key",
         }
@@ -484,6 +487,41 @@ pub struct Project {
     pub meta: Meta,
     pub domain: String,
     pub enabled: bool,
+}
+
+/// A role that a user has in a project, by their ids.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Grant {
+    pub project: String,
+    pub role: String,
+}
+
+/// Who logs in.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct User {
+    #[serde(skip)]
+    pub meta: Meta,
+    pub domain: String,
+    pub enabled: bool,
+    /// What its password is recognised by, an argon2 hash in PHC form; empty, if it has none.
+    pub password: String,
+    /// How often its tokens were ended with its password unchanged.
+    pub epoch: u64,
+    pub assignments: BTreeSet<Grant>,
+    /// The project that it gets tokens for if it names none; empty, if there is none.
+    pub default_project: String,
+    pub email: String,
+    pub options: BTreeMap<String, bool>,
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("User")
+            .field("id", &self.meta.id)
+            .field("name", &self.meta.name)
+            .finish_non_exhaustive()
+    }
 }
 
 /// A token that is not valid any more, until it would have expired anyway.

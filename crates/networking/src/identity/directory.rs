@@ -1,4 +1,4 @@
-//! Who there is: the configuration, checked and ready to be looked up in, and projects that the API created.
+//! Who there is: the configuration, checked and ready to be looked up in, and what the API created.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -68,10 +68,15 @@ pub(super) struct User {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) domain: String,
+    pub(super) enabled: bool,
     pub(super) password: Option<PasswordHash>,
     /// What its tokens carry, to end with its password.
     pub(super) fingerprint: String,
     pub(super) assignments: Vec<Assignment>,
+    /// The project of its tokens if it names none.
+    pub(super) default_project: Option<String>,
+    /// Whether it is in the configuration: the API cannot change it then.
+    pub(super) configured: bool,
 }
 
 /// What a user is somewhere.
@@ -88,10 +93,19 @@ pub(super) struct Assignment {
 impl User {
     /// What it is in a project, the implied roles too; nothing, if it has no part in it.
     pub(super) fn roles_in(&self, project: &str) -> Vec<Arc<Role>> {
+        self.collected(project, |assignment| &assignment.roles)
+    }
+
+    /// What it is in a project, as it was given.
+    pub(super) fn given_in(&self, project: &str) -> Vec<Arc<Role>> {
+        self.collected(project, |assignment| &assignment.given)
+    }
+
+    fn collected(&self, project: &str, roles_of: fn(&Assignment) -> &Vec<Arc<Role>>) -> Vec<Arc<Role>> {
         let mut roles: Vec<Arc<Role>> = Vec::new();
         for assignment in &self.assignments {
             if assignment.project.as_deref().is_none_or(|id| id == project) {
-                for role in &assignment.roles {
+                for role in roles_of(assignment) {
                     if !roles.iter().any(|known| known.id == role.id) {
                         roles.push(Arc::clone(role));
                     }
@@ -109,6 +123,8 @@ pub(super) struct Directory {
     pub(super) roles: Vec<Arc<Role>>,
     pub(super) users: Vec<Arc<User>>,
     users_by_id: HashMap<String, Arc<User>>,
+    /// By its id, a role with all that it implies.
+    with_implied: HashMap<String, Vec<Arc<Role>>>,
     projects: BTreeMap<String, Arc<Project>>,
 }
 
@@ -134,16 +150,71 @@ impl Directory {
             }
             users.push(user);
         }
+        let with_implied = roles.values().map(|known| {
+            let given = std::slice::from_ref(&known.role);
+            (known.role.id.clone(), with_implied(given, &roles))
+        });
+        let with_implied = with_implied.collect();
         let roles = roles.into_values().map(|known| known.role).collect();
-        Ok(Directory { domains, roles, users, users_by_id, projects })
+        Ok(Directory { domains, roles, users, users_by_id, with_implied, projects })
     }
 
-    pub(super) fn user(&self, id: &str) -> Option<&Arc<User>> {
-        self.users_by_id.get(id)
+    /// The user of an id, from the configuration or from the API.
+    pub(super) fn user(&self, model: &Model, id: &str) -> Option<Arc<User>> {
+        if let Some(user) = self.users_by_id.get(id) {
+            return Some(Arc::clone(user));
+        }
+        let stored = model.get::<objects::User>(uuid_of(id)?)?;
+        Some(Arc::new(self.created(stored)))
     }
 
-    pub(super) fn user_named(&self, domain: &str, name: &str) -> Option<&Arc<User>> {
-        self.users.iter().find(|user| user.name == name && user.domain == domain)
+    pub(super) fn user_named(&self, model: &Model, domain: &str, name: &str) -> Option<Arc<User>> {
+        let configured = self.users.iter().find(|user| user.name == name && user.domain == domain);
+        configured.cloned().or_else(|| {
+            let mut named = model.named::<objects::User>(name);
+            named.find(|stored| stored.domain == domain).map(|stored| Arc::new(self.created(stored)))
+        })
+    }
+
+    /// All users, those of the configuration first.
+    pub(super) fn all_users(&self, model: &Model) -> Vec<Arc<User>> {
+        let stored = model.all::<objects::User>(None).map(|stored| Arc::new(self.created(stored)));
+        let stored = stored.filter(|user| !self.users_by_id.contains_key(&user.id));
+        self.users.iter().cloned().chain(stored).collect()
+    }
+
+    /// A user that the API created.
+    pub(super) fn created(&self, stored: &objects::User) -> User {
+        let mut assignments: Vec<Assignment> = Vec::new();
+        for grant in &stored.assignments {
+            // A role that is not configured any more is none.
+            let Some(given) = self.role(&grant.role) else { continue };
+            let roles = self.with_implied.get(&given.id).map(Vec::as_slice).unwrap_or_default();
+            match assignments.iter_mut().find(|known| known.project.as_ref() == Some(&grant.project)) {
+                None => assignments.push(Assignment {
+                    project: Some(grant.project.clone()),
+                    given: vec![Arc::clone(given)],
+                    roles: roles.to_vec(),
+                }),
+                Some(known) => {
+                    known.given.push(Arc::clone(given));
+                    let new: Vec<_> = roles.iter().filter(|role| !known.roles.contains(role)).collect();
+                    known.roles.extend(new.into_iter().cloned());
+                }
+            }
+        }
+        let password = PasswordHash::parse(&stored.password).ok();
+        User {
+            id: stored.meta.id.simple().to_string(),
+            name: stored.meta.name.clone(),
+            domain: stored.domain.clone(),
+            enabled: stored.enabled,
+            fingerprint: password.as_ref().map(|hash| hash.fingerprint(stored.epoch)).unwrap_or_default(),
+            password,
+            assignments,
+            default_project: Some(stored.default_project.clone()).filter(|project| !project.is_empty()),
+            configured: false,
+        }
     }
 
     pub(super) fn domain(&self, id: &str) -> Option<&Domain> {
@@ -163,7 +234,7 @@ impl Directory {
         if let Some(project) = self.projects.get(id) {
             return Some(Arc::clone(project));
         }
-        let stored = model.get::<objects::Project>(project_uuid(id)?)?;
+        let stored = model.get::<objects::Project>(uuid_of(id)?)?;
         Some(Arc::new(Project::from(&**stored)))
     }
 
@@ -191,8 +262,8 @@ impl Directory {
     }
 }
 
-/// The number in a project's id, which is written without dashes.
-pub(super) fn project_uuid(id: &str) -> Option<Uuid> {
+/// The number in the id of a project or of a user that the API created, which is written without dashes.
+pub(super) fn uuid_of(id: &str) -> Option<Uuid> {
     (id.len() == 32).then(|| Uuid::try_parse(id).ok()).flatten()
 }
 
@@ -255,7 +326,7 @@ fn project(given: &ProjectSettings, at: &str) -> Result<Project, SettingsError> 
         None => derived_id(&format!("project:{}/{}", given.domain, given.name)),
         Some(id) => {
             let what = || format!("the id of a project is 32 hexadecimal digits, not {id}");
-            let uuid = project_uuid(id).ok_or_else(|| SettingsError::new(format!("{at}.id"), what()))?;
+            let uuid = uuid_of(id).ok_or_else(|| SettingsError::new(format!("{at}.id"), what()))?;
             uuid.simple().to_string()
         }
     };
@@ -358,9 +429,12 @@ fn user(
         id,
         name: given.name.clone(),
         domain: given.domain.clone(),
+        enabled: true,
         password: given.password.clone(),
-        fingerprint: given.password.as_ref().map(PasswordHash::fingerprint).unwrap_or_default(),
+        fingerprint: given.password.as_ref().map(|hash| hash.fingerprint(0)).unwrap_or_default(),
         assignments,
+        default_project: None,
+        configured: true,
     })
 }
 
@@ -397,7 +471,7 @@ mod tests {
         .unwrap();
         let roles = |user: &str, project: &str| {
             let id = derived_id(&format!("project:default/{project}"));
-            let user = directory.user_named("default", user).unwrap();
+            let user = directory.user_named(&Model::default(), "default", user).unwrap();
             user.roles_in(&id).iter().map(|role| role.name.clone()).collect::<Vec<_>>().join(" ")
         };
         for (user, project, expected) in [

@@ -1,5 +1,6 @@
-//! Identity from the configuration: who logs in gets a token that every server on the same database can check.
+//! Identity of our own: who logs in gets a token that every server on the same database can check.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -43,9 +44,7 @@ struct Inner {
     /// From a file, if there is one. The one in the database is looked up each time: who deletes it ends all tokens.
     signer: Option<Signer>,
     /// A check of a password takes a core and megabytes: no more of them than cores.
-    checks: Semaphore,
-    /// What the password of a user that is not there is compared with.
-    decoy: PasswordHash,
+    checks: Arc<Semaphore>,
 }
 
 /// Somebody with a valid token.
@@ -95,14 +94,9 @@ impl Local {
             return Err(SettingsError::new("tokenLifetime", "tokens that expire at once are of no use"));
         }
         let signer = settings.token_key_file.as_deref().map(key_from_file).transpose()?;
-        // The costliest, so that the time of an answer does not tell which users there are.
-        let known = directory.users.iter().filter_map(|user| user.password.clone());
-        let decoy = known
-            .max_by_key(PasswordHash::cost)
-            .unwrap_or_else(|| PasswordHash::of(&BASE64_STANDARD.encode(random::<16>())));
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let checks = Semaphore::new(cores);
-        Ok(Local { inner: Arc::new(Inner { store, settings, directory, signer, checks, decoy }) })
+        let checks = Arc::new(Semaphore::new(cores));
+        Ok(Local { inner: Arc::new(Inner { store, settings, directory, signer, checks }) })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -129,24 +123,50 @@ impl Local {
 
     /// The user, if the password is its own. It takes as long if there is no such user.
     pub(super) async fn log_in(&self, who: &Who, password: &Secret) -> Result<Arc<User>, Failure> {
+        let (directory, model) = (&self.inner.directory, self.model()?);
         let user = match who {
-            Who::Id(id) => self.inner.directory.user(id),
-            Who::Name(domain, name) => self.inner.directory.user_named(domain, name),
+            Who::Id(id) => directory.user(&model, id),
+            Who::Name(domain, name) => directory.user_named(&model, domain, name),
         };
-        let known = user.and_then(|user| user.password.as_ref());
-        let hash = known.unwrap_or(&self.inner.decoy).clone();
+        let own = user.as_ref().and_then(|user| user.password.clone());
+        // One of every cost that there is, whoever it is, so that the time does not tell whose hash was checked.
+        let users = directory.all_users(&model);
+        let known = users.iter().filter_map(|user| user.password.clone()).chain(own.clone());
+        let hashes: BTreeMap<_, _> = known.map(|hash| (hash.cost(), hash)).collect();
         let password = password.clone();
-        let stopping = || Failure::unavailable("The server is stopping.");
-        let _permit = self.inner.checks.acquire().await.map_err(|_| stopping())?;
-        let check = move || hash.matches(password.reveal());
-        let matches = tokio::task::spawn_blocking(check).await.map_err(|_| stopping())?;
+        let matches = self.work(move || {
+            let mut matches = false;
+            for hash in hashes.values() {
+                matches |= hash.matches(password.reveal()) && own.as_ref() == Some(hash);
+            }
+            matches
+        });
+        let matches = matches.await?;
         match user {
-            Some(user) if matches && known.is_some() => Ok(Arc::clone(user)),
+            Some(user) if matches && user.enabled => Ok(user),
             _ => {
                 warn!(user = %who, "somebody tried to log in with a wrong name or password");
                 Err(Failure::unauthorized())
             }
         }
+    }
+
+    /// The hash of a new password.
+    pub(super) async fn hash(&self, password: &Secret) -> Result<PasswordHash, Failure> {
+        let password = password.clone();
+        self.work(move || PasswordHash::of(password.reveal())).await
+    }
+
+    /// Does something that takes a core, beside those that answer requests.
+    async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
+        let stopping = || Failure::unavailable("The server is stopping.");
+        let permit = Arc::clone(&self.inner.checks).acquire_owned().await.map_err(|_| stopping())?;
+        // The permit ends with the work, which goes on even if who asked has gone.
+        let work = move || {
+            let _permit = permit;
+            work()
+        };
+        tokio::task::spawn_blocking(work).await.map_err(|_| stopping())
     }
 
     /// A token for a user that showed who it is: for a project, or for none.
@@ -198,8 +218,8 @@ impl Local {
         if model.get::<RevokedToken>(revocation(&claims)).is_some() {
             return None;
         }
-        let user = Arc::clone(self.inner.directory.user(&claims.user)?);
-        if user.fingerprint != claims.password {
+        let user = self.inner.directory.user(model, &claims.user)?;
+        if !user.enabled || user.fingerprint != claims.password {
             return None;
         }
         let Some(id) = &claims.project else {
@@ -260,7 +280,7 @@ impl Local {
             }
             Err(Rejected::Store(StoreError::ReadOnly)) => Err(Failure::unavailable(
                 "There is no key to sign tokens with, and this server may not write one (mode: observe): \
-                 set identity.tokenKeyFile.",
+                 set identity.local.tokenKeyFile.",
             )),
             Err(rejected) => Err(rejected.into()),
         }

@@ -1,6 +1,6 @@
 //! Who may use the Networking API: the OpenStack Identity API v3, and v2.0 for old oVirt engines.
 //!
-//! [`Local`] knows users from the configuration and gives them signed tokens, which any server on the same northbound
+//! [`Local`] knows users, of the configuration and of the API, and gives them signed tokens, which any server on the same northbound
 //! database can check by itself; [`Identity`] serves it. [`Keystone`] asks an existing Keystone instead.
 
 mod api;

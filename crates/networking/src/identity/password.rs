@@ -53,15 +53,17 @@ impl PasswordHash {
         Argon2::default().verify_password(password.as_bytes(), self.0.as_str()).is_ok()
     }
 
-    /// How much work a check is.
-    pub(super) fn cost(&self) -> u64 {
+    /// How much work a check is: memory, and passes over it.
+    pub(super) fn cost(&self) -> (u32, u32) {
         let params = phc::PasswordHash::new(&self.0).ok().and_then(|hash| Params::try_from(&hash).ok());
-        params.map_or(0, |params| u64::from(params.m_cost()) * u64::from(params.t_cost()))
+        params.map_or((0, 0), |params| (params.m_cost(), params.t_cost()))
     }
 
-    /// What tells it from the hash of another password, and gives nothing away.
-    pub(super) fn fingerprint(&self) -> String {
-        BASE64_URL_SAFE_NO_PAD.encode(&digest(&SHA256, self.0.as_bytes()).as_ref()[..6])
+    /// What tells it from the hash of another password, and from itself in another epoch, and gives nothing away.
+    pub(super) fn fingerprint(&self, epoch: u64) -> String {
+        // Users of the configuration have no epochs, and their tokens are what they always were.
+        let text = if epoch == 0 { self.0.clone() } else { format!("{}#{epoch}", self.0) };
+        BASE64_URL_SAFE_NO_PAD.encode(&digest(&SHA256, text.as_bytes()).as_ref()[..6])
     }
 }
 
@@ -115,7 +117,8 @@ mod tests {
         assert!(!hash.matches("correct horse "));
         assert!(!hash.matches(""));
         assert_eq!(PasswordHash::parse(hash.reveal()), Ok(hash.clone()));
-        assert_ne!(hash.fingerprint(), PasswordHash::of("correct horse").fingerprint());
+        assert_ne!(hash.fingerprint(0), PasswordHash::of("correct horse").fingerprint(0));
+        assert_ne!(hash.fingerprint(0), hash.fingerprint(1));
     }
 
     #[test]

@@ -1,13 +1,13 @@
 use std::fmt;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// What stands where a secret is not shown.
 pub(super) const HIDDEN: &str = "(hidden)";
 
 /// A text that is never printed.
-#[derive(Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
@@ -24,6 +24,13 @@ impl Secret {
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(HIDDEN)
+    }
+}
+
+impl<'de> Deserialize<'de> for Secret {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // What stands in place of a text may be secret all the same, so that it is not repeated.
+        String::deserialize(deserializer).map(Secret).map_err(|_| D::Error::custom("a secret is a text"))
     }
 }
 

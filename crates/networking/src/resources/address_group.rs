@@ -55,6 +55,14 @@ impl Resource for AddressGroups {
         view.caller.owns(&group.meta.project) || is_shared(group, view)
     }
 
+    /// Neutron does not look whether a group is shared before it is changed, and says that it is not there.
+    fn refusal(group: &AddressGroup, view: &View<'_>, verb: &str) -> Error {
+        if verb == "update" && !view.caller.owns(&group.meta.project) {
+            return Error::no_such_resource();
+        }
+        Error::forbidden(&format!("{verb}_{}", Self::NAME))
+    }
+
     fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<AddressGroup>>> {
         super::by_id_or_name(query, model)
     }

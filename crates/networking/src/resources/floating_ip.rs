@@ -201,6 +201,12 @@ fn give(draft: &Draft, context: &Context, floating: &mut FloatingIp, wish: &Wish
         return Ok(());
     };
     let port = find::<Ports>(&context.view(draft.model()), &id.to_string())?;
+    // The owner of a network sees all ports there, and has not all of them to give addresses to.
+    if port.meta.project != floating.meta.project && !context.caller.is_admin() {
+        return Err(bad_request(format!(
+            "Cannot process floating IP association with Port {id}, since that port is owned by a different project"
+        )));
+    }
     let inside: Vec<_> = port.fixed_ips.iter().filter(|known| known.address.is_ipv4()).collect();
     let chosen = match (wish.fixed, inside.as_slice()) {
         (Some(address), _) => *inside

@@ -78,6 +78,11 @@ pub(crate) trait Resource: Send + Sync + 'static {
         view.caller.owns(&object.meta().project)
     }
 
+    /// What somebody is told who may know of an object and may not change it.
+    fn refusal(_object: &Self::Object, _view: &View<'_>, verb: &str) -> Error {
+        Error::forbidden(&format!("{verb}_{}", Self::NAME))
+    }
+
     /// The objects that a project may know of, and perhaps others: its own, those that policies give it, and what comes
     /// with them. A project's list costs what the project has, not what everybody has.
     fn near<'a>(model: &'a Model, project: &str) -> Vec<&'a Arc<Self::Object>> {
@@ -175,7 +180,7 @@ pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -
     };
     let marker = query.marker.as_ref().map(|id| find::<R>(view, id)).transpose()?;
     let by_id = query.sort.is_empty() || query.sort == [("id".to_owned(), true)];
-    let more = query.limit.map_or(usize::MAX, |limit| limit.saturating_add(1));
+    let most = query.limit.unwrap_or(usize::MAX);
     let few = R::few(query, view.model).or_else(|| {
         (!view.caller.is_admin()).then(|| {
             let mut near = R::near(view.model, &view.caller.project);
@@ -187,7 +192,7 @@ pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -
     let mut found: Vec<&Arc<R::Object>> = match few {
         // By id, and nothing shorter: the model goes straight to the page.
         None if by_id && !query.reverse => {
-            view.model.all(marker.map(|marker| marker.id())).filter(wanted).take(more).collect()
+            view.model.all(marker.map(|marker| marker.id())).filter(wanted).take(most).collect()
         }
         few => {
             let order = |one: &&Arc<R::Object>, other: &&Arc<R::Object>| {
@@ -206,34 +211,30 @@ pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -
             found
                 .into_iter()
                 .filter(|object| marker.is_none_or(|marker| order(object, &marker) == side))
-                .take(more)
+                .take(most)
                 .collect()
         }
     };
-    let has_more = query.limit.is_some_and(|limit| found.len() > limit);
-    found.truncate(query.limit.unwrap_or(usize::MAX));
     if query.reverse {
         found.reverse();
     }
     let mut answer = Map::new();
-    if query.limit.is_some() {
-        let links = links::<R>(query, &found, has_more, address);
-        if !links.is_empty() {
-            answer.insert(format!("{}_links", R::PLURAL), Value::Array(links));
-        }
+    if let Some(limit) = query.limit {
+        let links = links::<R>(query, limit, &found, address);
+        answer.insert(format!("{}_links", R::PLURAL), Value::Array(links));
     }
     let shown: Vec<Value> = found.into_iter().map(|object| shown::<R>(object, view, &query.fields)).collect();
     answer.insert(R::PLURAL.to_owned(), Value::Array(shown));
     Ok(Value::Object(answer))
 }
 
-/// Where the pages before and after are.
-fn links<R: Resource>(query: &Query, found: &[&Arc<R::Object>], has_more: bool, address: &str) -> Vec<Value> {
-    let (Some(first), Some(last)) = (found.first(), found.last()) else { return Vec::new() };
-    let link = |rel: &str, marker: Uuid, reverse: bool| {
+/// Where the pages before and after are. As Neutron has it, only a page that is not full says that it is the last one in
+/// its direction, and behind an empty one comes the first of the other direction: clients walk to and fro by that.
+fn links<R: Resource>(query: &Query, limit: usize, found: &[&Arc<R::Object>], address: &str) -> Vec<Value> {
+    let link = |rel: &str, marker: Option<&&Arc<R::Object>>, reverse: bool| {
         let mut pairs: Vec<(String, String)> = Vec::new();
-        pairs.push(("limit".into(), query.limit.unwrap_or_default().to_string()));
-        pairs.push(("marker".into(), marker.to_string()));
+        pairs.push(("limit".into(), limit.to_string()));
+        pairs.extend(marker.map(|object| ("marker".into(), object.id().to_string())));
         if reverse {
             pairs.push(("page_reverse".into(), "True".into()));
         }
@@ -250,11 +251,12 @@ fn links<R: Resource>(query: &Query, found: &[&Arc<R::Object>], has_more: bool, 
         json!({"rel": rel, "href": format!("{address}?{}", pairs.join("&"))})
     };
     let mut links = Vec::new();
-    if has_more || query.reverse {
-        links.push(link("next", last.id(), false));
+    let full = found.len() >= limit;
+    if full || query.reverse {
+        links.push(link("next", found.last(), false));
     }
-    if query.marker.is_some() && (!query.reverse || has_more) {
-        links.push(link("previous", first.id(), true));
+    if full || !query.reverse {
+        links.push(link("previous", found.first(), true));
     }
     links
 }

@@ -12,6 +12,7 @@ mod explain;
 mod idempotent;
 mod openapi;
 mod packets;
+mod pages;
 mod quotas;
 mod rbac_policies;
 mod resources;

@@ -10,7 +10,10 @@ mod projects;
 mod real_keystone;
 mod silence;
 mod tokens;
+mod users;
 mod v2;
+
+use std::time::Duration;
 
 use argon2::password_hash::phc;
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, Version};
@@ -21,7 +24,11 @@ use portcullis_networking::identity::{Identity, Local, Settings};
 use portcullis_ovn::{Options, Store, StoreSettings};
 use portcullis_testkit::parts::ovn::Ovn;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 use tower::ServiceExt;
+
+/// Longer than anything takes: a test that hangs would not say where.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn northbound() -> (tempfile::TempDir, Ovn) {
     let directory = tempfile::tempdir().unwrap();
@@ -38,7 +45,7 @@ async fn store(ovn: &Ovn) -> Store {
         read_only: false,
         options: Options::default(),
     });
-    store.opened().await.unwrap();
+    timeout(PATIENCE, store.opened()).await.expect("the database can be reached").unwrap();
     store
 }
 
@@ -110,7 +117,8 @@ impl Server {
             request = request.header("X-Subject-Token", subject);
         }
         let body = body.map_or_else(Body::empty, |body| Body::from(body.to_string()));
-        let response = self.router.clone().oneshot(request.body(body).unwrap()).await.unwrap();
+        let answer = self.router.clone().oneshot(request.body(body).unwrap());
+        let response = timeout(PATIENCE, answer).await.expect("every request has an answer").unwrap();
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
         let body = if bytes.is_empty() { Value::Null } else { serde_json::from_slice(&bytes).unwrap() };

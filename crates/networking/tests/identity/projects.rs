@@ -62,7 +62,7 @@ async fn projects_of_the_configuration_stay() {
         let answer = server.ask(method, &path, &admin, body).await;
         assert_eq!(answer.status, StatusCode::FORBIDDEN);
         let message = answer.body["error"]["message"].as_str().unwrap();
-        assert!(message.contains("identity.projects"), "{message}");
+        assert!(message.contains("identity.local.projects"), "{message}");
     }
     assert_eq!(server.get(&path, &admin).await.body["project"]["name"], "demo");
 }

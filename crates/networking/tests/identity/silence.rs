@@ -60,12 +60,39 @@ async fn tokens_and_passwords_are_not_in_the_log() {
     let answer = server.ask_about("DELETE", "/v3/auth/tokens", &second, &token, None).await;
     assert_eq!(answer.status, StatusCode::NO_CONTENT);
 
+    let admin = server.admin().await;
+    let body = json!({"user": {"name": "bob", "password": "stored secret"}});
+    let created = server.ask("POST", "/v3/users", &admin, Some(body)).await;
+    assert_eq!(created.status, StatusCode::CREATED);
+    let path = format!("/v3/users/{}", created.body["user"]["id"].as_str().unwrap());
+    let body = json!({"user": {"original_password": "stored secret", "password": "renewed secret"}});
+    let renewed = server.ask("POST", &format!("{path}/password"), "", Some(body)).await;
+    assert_eq!(renewed.status, StatusCode::NO_CONTENT);
+    let body = json!({"user": {"password": "reset secret"}});
+    let reset = server.ask("PATCH", &path, &admin, Some(body)).await;
+    let login = server.log_in("bob", "reset secret", json!("unscoped")).await;
+    assert_eq!(login.status, StatusCode::CREATED);
+    let listed = server.get("/v3/users", &admin).await;
+    for answer in [&created, &renewed, &reset, &login, &listed] {
+        let text = answer.body.to_string();
+        assert!(!text.contains("secret") && !text.contains("argon2"), "{text}");
+    }
+
     let log = String::from_utf8_lossy(&LOG.lock().unwrap()).into_owned();
     assert!(log.contains("wrong name or password") && log.contains(r#""ann" of domain "default""#), "{log}");
     assert!(log.contains(r"mistyped\nname") && !log.contains("mistyped\nname"), "names are escaped");
-    for secret in
-        [&token, &second, "mistyped secret", "ann secret", "service secret", "mistyped service secret"]
-    {
+    for secret in [
+        &token,
+        &second,
+        "mistyped secret",
+        "ann secret",
+        "service secret",
+        "mistyped service secret",
+        "stored secret",
+        "renewed secret",
+        "reset secret",
+        "$argon2",
+    ] {
         assert!(!log.contains(secret), "{secret} was logged");
     }
     // Nor in part: what is signed begins the same way in all tokens, and ends in each its own.

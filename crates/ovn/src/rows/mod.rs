@@ -23,7 +23,7 @@ use uuid::Uuid;
 use crate::model::{Model, Stored};
 use crate::objects::{
     AddressGroup, FloatingIp, Kind, Meta, Network, Port, Project, Quota, RbacPolicy, RevokedToken, Router,
-    Rule, RuleTemplate, SecurityGroup, SigningKey, Subnet,
+    Rule, RuleTemplate, SecurityGroup, SigningKey, Subnet, User,
 };
 use crate::tables::{ACL, DHCP_OPTIONS, NOTE, PORT_GROUP, ROUTER, SWITCH, SWITCH_PORT};
 use crate::{Options, flat};
@@ -148,6 +148,7 @@ impl Desired {
             Kind::RbacPolicy => self.note::<RbacPolicy>(model, id),
             Kind::Quota => self.note::<Quota>(model, id),
             Kind::Project => self.note::<Project>(model, id),
+            Kind::User => self.note::<User>(model, id),
             Kind::RevokedToken => self.note::<RevokedToken>(model, id),
             Kind::SigningKey => self.note::<SigningKey>(model, id),
         }
@@ -220,6 +221,7 @@ pub(crate) fn read(model: &mut Model, table: &str, kind: Kind, row: &Row) -> Res
         Kind::RbacPolicy => put::<RbacPolicy>(model, row, |_| {}),
         Kind::Quota => put::<Quota>(model, row, |_| {}),
         Kind::Project => put::<Project>(model, row, |_| {}),
+        Kind::User => put::<User>(model, row, |_| {}),
         Kind::RevokedToken => put::<RevokedToken>(model, row, |_| {}),
         Kind::SigningKey => put::<SigningKey>(model, row, |_| {}),
     }

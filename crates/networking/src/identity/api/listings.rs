@@ -1,9 +1,9 @@
-//! What is only read: domains, users, roles, who is what where, and the catalog as resources.
+//! What is only read: domains, roles, who is what where, and the catalog as resources.
 
 use serde_json::{Value, json};
 
 use super::{Answer, Ask, Identity, projects};
-use crate::identity::directory::{Domain, Role, User};
+use crate::identity::directory::{Domain, Role};
 use crate::identity::failure::Failure;
 use crate::identity::local::Session;
 
@@ -36,25 +36,15 @@ pub(super) fn answer(
             let known = directory.domain(id).ok_or_else(|| Failure::not_found("domain", id))?;
             Ok(Answer::ok(json!({ "domain": domain(ask, known) })))
         }
-        ["users"] => {
-            admin("list_users")?;
-            let wanted = directory.users.iter().filter(|user| {
-                ask.wants("name", &user.name)
-                    && ask.wants("domain_id", &user.domain)
-                    && ask.flag("enabled") != Some(false)
-            });
-            Ok(ask.list("users", wanted.map(|known| user(ask, known))))
-        }
-        ["users", id, rest @ ..] => {
+        ["users", id, what @ ("projects" | "groups")] => {
             if session.user.id != *id {
-                admin(if rest.is_empty() { "get_user" } else { "list_user_projects" })?;
+                admin(&format!("list_user_{what}"))?;
             }
-            let known = directory.user(id).ok_or_else(|| Failure::not_found("user", id))?;
-            match rest {
-                [] => Ok(Answer::ok(json!({ "user": user(ask, known) }))),
-                ["projects"] => projects::of_user(identity, ask, known),
-                ["groups"] => Ok(ask.list("groups", [])),
-                _ => Err(Failure::no_such_resource()),
+            let known = directory.user(&*identity.local.model()?, id);
+            let known = known.ok_or_else(|| Failure::not_found("user", id))?;
+            match *what {
+                "projects" => projects::of_user(identity, ask, &known),
+                _ => Ok(ask.list("groups", [])),
             }
         }
         ["roles"] => {
@@ -90,15 +80,7 @@ fn domain(ask: &Ask, domain: &Domain) -> Value {
     })
 }
 
-fn user(ask: &Ask, user: &User) -> Value {
-    json!({
-        "id": user.id, "name": user.name, "domain_id": user.domain, "enabled": true,
-        "password_expires_at": null, "options": {},
-        "links": {"self": format!("{}/v3/users/{}", ask.base, user.id)},
-    })
-}
-
-fn role(ask: &Ask, role: &Role) -> Value {
+pub(super) fn role(ask: &Ask, role: &Role) -> Value {
     json!({
         "id": role.id, "name": role.name, "domain_id": null, "description": null, "options": {},
         "links": {"self": format!("{}/v3/roles/{}", ask.base, role.id)},
@@ -108,7 +90,8 @@ fn role(ask: &Ask, role: &Role) -> Value {
 /// Who is what where. Who is something in all projects is listed for each.
 fn assignments(identity: &Identity, ask: &Ask) -> Result<Answer, Failure> {
     let directory = identity.local.directory();
-    let projects = directory.all_projects(&*identity.local.model()?);
+    let model = identity.local.model()?;
+    let projects = directory.all_projects(&model);
     let (effective, names) = (ask.flag("effective") == Some(true), ask.flag("include_names") == Some(true));
     let domain = |id: &str| {
         let name = directory.domain(id).map(|domain| domain.name.as_str());
@@ -117,7 +100,7 @@ fn assignments(identity: &Identity, ask: &Ask) -> Result<Answer, Failure> {
     let mut found = Vec::new();
     let nobody =
         ["group.id", "scope.domain.id", "scope.system"].iter().any(|key| ask.parameter(key).is_some());
-    for user in directory.users.iter().filter(|user| !nobody && ask.wants("user.id", &user.id)) {
+    for user in directory.all_users(&model).iter().filter(|user| !nobody && ask.wants("user.id", &user.id)) {
         for assignment in &user.assignments {
             let roles = if effective { &assignment.roles } else { &assignment.given };
             for project in projects.iter().filter(|project| {

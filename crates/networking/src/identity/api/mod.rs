@@ -1,8 +1,10 @@
 //! The Identity API over HTTP: which request goes where.
 
+mod grants;
 mod listings;
 mod projects;
 mod tokens;
+mod users;
 mod v2;
 mod versions;
 
@@ -71,6 +73,10 @@ impl Identity {
         if path == ["auth", "tokens"] && ask.method == Method::POST {
             return tokens::create(self, ask).await;
         }
+        // Who knows the old password needs no token.
+        if let (&Method::POST, ["users", id, "password"]) = (&ask.method, path) {
+            return users::change_password(self, ask, id).await;
+        }
         let session = self.session(ask)?;
         match (&ask.method, path) {
             (&Method::GET, ["auth", "tokens"]) => tokens::show(self, ask, &session),
@@ -82,6 +88,14 @@ impl Identity {
             (&Method::GET, ["projects", id]) => projects::show(self, ask, &session, id),
             (&Method::PATCH, ["projects", id]) => projects::update(self, ask, &session, id).await,
             (&Method::DELETE, ["projects", id]) => projects::delete(self, &session, id).await,
+            (_, ["projects", project, "users", user, "roles", role @ ..]) => {
+                grants::answer(self, ask, &session, (project, user), role).await
+            }
+            (&Method::GET, ["users"]) => users::list(self, ask, &session),
+            (&Method::POST, ["users"]) => users::create(self, ask, &session).await,
+            (&Method::GET, ["users", id]) => users::show(self, ask, &session, id),
+            (&Method::PATCH, ["users", id]) => users::update(self, ask, &session, id).await,
+            (&Method::DELETE, ["users", id]) => users::delete(self, &session, id).await,
             (&Method::GET, path) => listings::answer(self, ask, &session, path),
             _ => Err(Failure::no_such_resource()),
         }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::{Answer, Ask, Identity};
-use crate::identity::directory::{Project, User, project_uuid};
+use crate::identity::directory::{Project, User, uuid_of};
 use crate::identity::failure::Failure;
 use crate::identity::local::{Local, Session};
 use crate::time;
@@ -171,6 +171,19 @@ pub(super) async fn delete(identity: &Identity, session: &Session, id: &str) -> 
     let decide = move |draft: &mut portcullis_ovn::Draft| {
         draft.get::<objects::Project>(uuid).ok_or_else(|| missing.clone())?;
         draft.remove::<objects::Project>(uuid);
+        let id = uuid.simple().to_string();
+        let named = |user: &objects::User| {
+            user.default_project == id || user.assignments.iter().any(|grant| grant.project == id)
+        };
+        let users = draft.all::<objects::User>(None).filter(|user| named(user));
+        for user in users.map(|user| user.meta.id).collect::<Vec<_>>() {
+            draft.edit(user, |user: &mut objects::User| {
+                user.assignments.retain(|grant| grant.project != id);
+                if user.default_project == id {
+                    user.default_project.clear();
+                }
+            });
+        }
         Ok::<(), Failure>(())
     };
     identity.local.store().change(decide).await?;
@@ -185,10 +198,10 @@ fn changeable(identity: &Identity, session: &Session, id: &str, action: &str) ->
     let project = identity.local.directory().project(&*identity.local.model()?, id);
     match project {
         Some(project) if project.configured => Err(Failure::forbidden(format!(
-            "The project {} is in the configuration (identity.projects): change it there.",
+            "The project {} is in the configuration (identity.local.projects): change it there.",
             project.name
         ))),
-        _ => project_uuid(id).ok_or_else(|| Failure::not_found("project", id)),
+        _ => uuid_of(id).ok_or_else(|| Failure::not_found("project", id)),
     }
 }
 
@@ -199,7 +212,7 @@ fn refuse_twin(
     project: &objects::Project,
 ) -> Result<(), Failure> {
     let same = local.directory().project_named(model, &project.domain, &project.meta.name);
-    if same.is_none_or(|same: Arc<Project>| project_uuid(&same.id) == Some(project.meta.id)) {
+    if same.is_none_or(|same: Arc<Project>| uuid_of(&same.id) == Some(project.meta.id)) {
         return Ok(());
     }
     let message = format!(

@@ -95,7 +95,7 @@ pub(super) async fn create(identity: &Identity, ask: &Ask) -> Result<Answer, Fai
     let Body { auth } = ask.json()?;
     let (user, before) = who(identity, &auth.identity).await?;
     let project = match &auth.scope {
-        None => None,
+        None => preferred(identity, &user)?,
         Some(scope) => scoped(identity, &user, scope)?,
     };
     let (token, session) = identity.local.issue(user, project, before.as_ref()).await?;
@@ -151,6 +151,13 @@ fn scoped(identity: &Identity, user: &User, scope: &Value) -> Result<Option<Arc<
         _ => return Err(wrong()),
     };
     usable(user, found).map(Some)
+}
+
+/// The project of a user that names none, if it has one and a role in it.
+pub(super) fn preferred(identity: &Identity, user: &User) -> Result<Option<Arc<Project>>, Failure> {
+    let Some(id) = &user.default_project else { return Ok(None) };
+    let project = identity.local.directory().project(&*identity.local.model()?, id);
+    Ok(usable(user, project).ok())
 }
 
 /// A project, if it is there and the user has a role in it: which of these it is, is not told.

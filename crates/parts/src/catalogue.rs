@@ -13,8 +13,19 @@ pub struct Part {
     pub purpose: &'static str,
     pub source: Source,
     pub programs: &'static [&'static str],
-    /// `portcullis up` needs it; the others are for tests only.
-    pub for_sandbox: bool,
+    /// Whether `portcullis up` has a use for it.
+    pub sandbox: Use,
+}
+
+/// What a part is to the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// It does not start without it.
+    Needed,
+    /// Installed with the rest, but it starts without.
+    Welcome,
+    /// For tests only.
+    None,
 }
 
 /// Where a part comes from.
@@ -58,7 +69,7 @@ pub const PARTS: &[Part] = &[
         purpose: "network namespaces, packet filters",
         source: Source::Debian { packages: &["iproute2", "nftables", "ethtool"] },
         programs: &["ip", "nft", "ethtool"],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "OVN",
@@ -75,21 +86,21 @@ pub const PARTS: &[Part] = &[
             "ovn-nbctl",
             "ovn-sbctl",
         ],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "HAProxy",
         purpose: "load balancer",
         source: Source::Debian { packages: &["haproxy"] },
         programs: &["haproxy"],
-        for_sandbox: false,
+        sandbox: Use::None,
     },
     Part {
         name: "moto",
         purpose: "AWS simulator",
         source: Source::Python { version: "5.2.5", requirements: include_str!("../python/moto.txt") },
         programs: &["moto_server"],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "OpenStack clients",
@@ -99,14 +110,14 @@ pub const PARTS: &[Part] = &[
             requirements: include_str!("../python/openstack-clients.txt"),
         },
         programs: &["openstack", "stestr"],
-        for_sandbox: false,
+        sandbox: Use::Welcome,
     },
     Part {
         name: "Keystone",
         purpose: "OpenStack's identity",
         source: Source::Python { version: "30.0.0", requirements: include_str!("../python/keystone.txt") },
         programs: &["keystone-manage"],
-        for_sandbox: false,
+        sandbox: Use::None,
     },
     Part {
         name: "etcd",
@@ -119,7 +130,7 @@ pub const PARTS: &[Part] = &[
             keep: &[],
         }),
         programs: &["etcd"],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "Kubernetes",
@@ -146,7 +157,7 @@ pub const PARTS: &[Part] = &[
             keep: &[],
         }),
         programs: &["kube-apiserver", "kube-controller-manager", "kube-proxy", "kubectl"],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "Cluster API",
@@ -159,7 +170,7 @@ pub const PARTS: &[Part] = &[
             keep: &[("sigs.k8s.io/cluster-api", "core/config", "config")],
         }),
         programs: &["cluster-api-core"],
-        for_sandbox: false,
+        sandbox: Use::None,
     },
 ];
 
@@ -334,7 +345,7 @@ mod tests {
         let source = |files, keep| {
             Source::Go(GoModule { version: "1", files, packages: &[], version_variables: &[], keep })
         };
-        let part = |source| Part { name: "x", purpose: "", source, programs: &[], for_sandbox: false };
+        let part = |source| Part { name: "x", purpose: "", source, programs: &[], sandbox: Use::None };
         let directories = [
             part(source(&[("go.mod", "one")], &[])),
             part(source(&[("go.mod", "two")], &[])),

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use portcullis_parts::catalogue::{self, Use};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -89,7 +90,7 @@ fn start(directory: Directory, install: bool, loaded: Loaded) -> Result<(Sandbox
     let progress = Progress::new();
     let prepared = || {
         if install {
-            let installed = parts::install_missing(|part| part.for_sandbox, &progress);
+            let installed = parts::install_missing(|part| part.sandbox != Use::None, &progress);
             installed.map_err(|failure| failure.note("Nothing was started."))?;
         }
         sandbox::check(&loaded)
@@ -172,9 +173,14 @@ fn terminate(child: &Child) {
 
 fn welcome(directory: &Path, stop: &str) -> String {
     let shown = quoted(directory);
+    // Its clients are welcome, not needed.
+    let networking = match catalogue::find("openstack") {
+        Ok(_) => "openstack security group list",
+        Err(_) => "curl $PORTCULLIS_NETWORKING_URL   (`portcullis parts --install` brings the openstack client)",
+    };
     format!(
-        "\nEverything runs. Try, in another terminal:\n  source {shown}/env\n  kubectl get services -A\n  ovn-nbctl show\n\
-         Logs are in {}/logs.\n{stop}\n",
+        "\nEverything runs. Try, in another terminal:\n  source {shown}/env\n  {networking}\n  \
+         kubectl get services -A\n  ovn-nbctl show\nLogs are in {}/logs.\n{stop}\n",
         directory.display()
     )
 }

@@ -315,3 +315,22 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_mistake_that_shows_later_still_names_its_line() {
+    let directory = directory(&[(
+        "config.yaml",
+        b"identity:\n  local:\n    users:\n    - name: ann\n    - name: ann\n  keystone: {}\n",
+    )]);
+    let loaded = load(&directory, &["networking.listen=127.0.0.1:1"]).unwrap();
+    for (path, expected) in [
+        ("identity.local.users[1].name", "config.yaml:5: identity.local.users[1].name: wrong"),
+        ("identity.local.users[1].id", "config.yaml:5: identity.local.users[1].id: wrong"),
+        ("identity.local.users[7].id", "config.yaml:3: identity.local.users[7].id: wrong"),
+        ("identity.keystone.url", "config.yaml:6: identity.keystone.url: wrong"),
+        ("networking.listen", "--set networking.listen: wrong"),
+        ("log.level", "config.yaml: log.level: wrong"),
+    ] {
+        assert_eq!(shown(&directory, &loaded.mistake(path, "wrong").errors), [expected]);
+    }
+}

@@ -36,7 +36,12 @@ pub enum Source {
     /// A module of ours that pins everything it is built from. Building takes minutes, once.
     Go(GoModule),
     /// A Python package in an environment of its own.
-    Python { version: &'static str, requirements: &'static str },
+    Python {
+        version: &'static str,
+        requirements: &'static str,
+        /// A directory of packages of which only one is of use, and which; the others are removed.
+        only: Option<(&'static str, &'static str)>,
+    },
 }
 
 /// Go sources that are part of this program.
@@ -98,7 +103,11 @@ pub const PARTS: &[Part] = &[
     Part {
         name: "moto",
         purpose: "AWS simulator",
-        source: Source::Python { version: "5.2.5", requirements: include_str!("../python/moto.txt") },
+        source: Source::Python {
+            version: "5.2.5",
+            requirements: include_str!("../python/moto.txt"),
+            only: None,
+        },
         programs: &["moto_server"],
         sandbox: Use::Needed,
     },
@@ -108,14 +117,31 @@ pub const PARTS: &[Part] = &[
         source: Source::Python {
             version: "10.5.0",
             requirements: include_str!("../python/openstack-clients.txt"),
+            only: None,
         },
         programs: &["openstack", "stestr"],
         sandbox: Use::Welcome,
     },
     Part {
+        name: "Ansible",
+        purpose: "playbooks, with the modules for OpenStack",
+        source: Source::Python {
+            version: "12.3.0",
+            requirements: include_str!("../python/ansible.txt"),
+            // The modules for everything else are 450 MB.
+            only: Some(("ansible_collections", "openstack")),
+        },
+        programs: &["ansible-playbook"],
+        sandbox: Use::None,
+    },
+    Part {
         name: "Keystone",
         purpose: "OpenStack's identity",
-        source: Source::Python { version: "30.0.0", requirements: include_str!("../python/keystone.txt") },
+        source: Source::Python {
+            version: "30.0.0",
+            requirements: include_str!("../python/keystone.txt"),
+            only: None,
+        },
         programs: &["keystone-manage"],
         sandbox: Use::None,
     },
@@ -321,8 +347,8 @@ mod tests {
             });
             assert!(required, "go.mod of {name} does not require {wanted}");
         }
-        for (name, package) in [("moto", "moto"), ("Keystone", "keystone")] {
-            let Source::Python { version, requirements } = &part(name).source else {
+        for (name, package) in [("moto", "moto"), ("Keystone", "keystone"), ("Ansible", "ansible")] {
+            let Source::Python { version, requirements, .. } = &part(name).source else {
                 panic!("{name} is a Python package")
             };
             assert!(requirements.lines().any(|line| line == format!("{package}=={version}")));

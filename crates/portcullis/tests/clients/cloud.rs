@@ -21,6 +21,7 @@ pub(crate) type User = (&'static str, &'static str, &'static str);
 /// A running Portcullis with a network for the world.
 pub(crate) struct Cloud {
     pub(crate) files: TempDir,
+    pub(crate) networking: SocketAddr,
     pub(crate) identity: SocketAddr,
     _portcullis: Process,
     _ovn: Ovn,
@@ -29,6 +30,12 @@ pub(crate) struct Cloud {
 
 impl Cloud {
     pub(crate) fn start(users: &[User]) -> Self {
+        Self::start_with(users, |_, _| {})
+    }
+
+    /// With another configuration, by drop-ins in a directory that is handed over with the address of the Networking
+    /// API.
+    pub(crate) fn start_with(users: &[User], change: impl FnOnce(&Path, SocketAddr)) -> Self {
         let files = TempDir::new().unwrap();
         let ovn = Ovn::start(files.path(), files.path(), None).unwrap();
         let ports = [Port::any().unwrap(), Port::any().unwrap(), Port::any().unwrap()];
@@ -54,13 +61,36 @@ impl Cloud {
         }
         let file = files.path().join("config.yaml");
         fs::write(&file, config).unwrap();
+        fs::create_dir(files.path().join("config.d")).unwrap();
+        change(&files.path().join("config.d"), networking);
         let mut portcullis = Launch::path("portcullis", env!("CARGO_BIN_EXE_portcullis"))
             .args(["serve", "--config"])
             .arg(&file)
             .start(&Namespace::host(), files.path())
             .unwrap();
         portcullis.wait_until(Duration::from_secs(30), || answers(telemetry, "/readyz")).unwrap();
-        Cloud { files, identity, _portcullis: portcullis, _ovn: ovn, _ports: ports }
+        Cloud { files, networking, identity, _portcullis: portcullis, _ovn: ovn, _ports: ports }
+    }
+
+    /// Another server on the same database, with a configuration that differs by a drop-in; and where its identity is.
+    pub(crate) fn another(&self, drop_in: &str) -> (Process, SocketAddr) {
+        let directory = self.path("another");
+        let ports = [Port::any().unwrap(), Port::any().unwrap(), Port::any().unwrap()];
+        let [telemetry, networking, identity] =
+            [0, 1, 2].map(|place| SocketAddr::from(([127, 0, 0, 1], ports[place].number())));
+        fs::create_dir_all(directory.join("config.d")).unwrap();
+        fs::copy(self.path("config.yaml"), directory.join("config.yaml")).unwrap();
+        fs::write(directory.join("config.d/drop-in.yaml"), drop_in).unwrap();
+        let mut portcullis = Launch::path("another", env!("CARGO_BIN_EXE_portcullis"))
+            .args(["serve", "--config"])
+            .arg(directory.join("config.yaml"))
+            .args(["--set".to_owned(), format!("telemetry.listen={telemetry}")])
+            .args(["--set".to_owned(), format!("networking.listen={networking}")])
+            .args(["--set".to_owned(), format!("identity.listen={identity}")])
+            .start(&Namespace::host(), &directory)
+            .unwrap();
+        portcullis.wait_until(Duration::from_secs(30), || answers(telemetry, "/readyz")).unwrap();
+        (portcullis, identity)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -70,8 +100,7 @@ impl Cloud {
     /// A program of the clients, as a user of a project.
     pub(crate) fn command(&self, program: &str, user: &str, project: &str) -> Command {
         let mut command = Command::new(find(program).unwrap());
-        for (name, value) in std::env::vars().filter(|(name, _)| name.starts_with("OS_")) {
-            let _ = value;
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OS_")) {
             command.env_remove(name);
         }
         command

@@ -37,13 +37,14 @@ pub(crate) async fn start(
     let config = &loaded.config;
     let check = readiness.register("networking");
     let doors = Doors::new(loaded)?;
-    let store = Store::start(settings::store(loaded)?);
-    let who = who(loaded, &store)?;
+    let store = settings::store(loaded)?;
     let networking = listen(loaded, &doors.networking).await?;
     let identity = match &doors.identity {
         Some(door) => Some(listen(loaded, door).await?),
         None => None,
     };
+    let store = Store::start(store);
+    let who = who(loaded, &store)?;
     let requests = Requests::new(metrics.registry());
     metrics.registry().register_collector(Box::new(Stored(store.clone())));
     let serve = |listener: Listener, router: Router, tasks: &mut JoinSet<_>| {
@@ -101,11 +102,10 @@ impl Who {
 fn who(loaded: &Loaded, store: &Store) -> Result<Who, Failure> {
     let identity = &loaded.config.identity;
     if let Some(keystone) = &identity.keystone {
+        let known = Keystone::new(keystone.clone());
+        let known = known.map_err(|error| settings::wrong(loaded, "identity.keystone", &error))?;
         info!(url = keystone.url, user = keystone.user, "tokens are checked by Keystone");
-        let keystone = Keystone::new(keystone.clone());
-        return keystone
-            .map(Who::Keystone)
-            .map_err(|error| settings::wrong(loaded, "identity.keystone", &error));
+        return Ok(Who::Keystone(known));
     }
     let local = Local::new(store.clone(), identity.local.clone());
     local.map(Who::Local).map_err(|error| settings::wrong(loaded, "identity.local", &error))

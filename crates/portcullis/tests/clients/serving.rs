@@ -1,0 +1,56 @@
+//! How the two APIs are served: with TLS, on one port, read-only, with and without their database.
+
+use std::fs;
+use std::path::Path;
+
+use portcullis_testkit::parts::Authority;
+
+use crate::cloud::{Cloud, said};
+
+#[test]
+fn both_apis_share_a_port_with_tls() {
+    let certificates = tempfile::tempdir().unwrap();
+    let authority = Authority::new(certificates.path()).unwrap();
+    let server = authority.server("server", &["127.0.0.1"]).unwrap();
+    let cloud = Cloud::start_with(&[("ann", "blue", "member")], |drop_ins: &Path, networking| {
+        let tls = format!(
+            "networking: {{tls: {{certificate: '{}', key: '{}'}}}}\nidentity: {{listen: '{networking}'}}\n",
+            server.certificate.display(),
+            server.key.display()
+        );
+        fs::write(drop_ins.join("tls.yaml"), tls).unwrap();
+    });
+    let mut openstack = cloud.command("openstack", "ann", "blue");
+    openstack.env("OS_AUTH_URL", format!("https://{}/v3", cloud.networking));
+    openstack.env("OS_CACERT", authority.certificate());
+    let created = openstack.args(["network", "create", "web", "-f", "value", "-c", "name"]).output().unwrap();
+    assert_eq!(said("network create", &created), "web");
+
+    // The catalog is what the client went by; nothing answers without TLS, or where identity would be by default.
+    let mut plain = cloud.command("openstack", "ann", "blue");
+    plain.env("OS_AUTH_URL", format!("http://{}/v3", cloud.networking));
+    assert!(!plain.args(["network", "list"]).output().unwrap().status.success());
+}
+
+/// A second server on the same database, which may only look.
+#[test]
+fn a_server_that_observes_shows_everything_and_changes_nothing() {
+    let users = [("ann", "blue", "member"), ("eve", "red", "member")];
+    let cloud = Cloud::start(&users);
+    cloud.openstack("ann", "blue", "network create web");
+    let (_observer, identity) = cloud.another("mode: observe\n");
+    let mut openstack = |user: &str, project: &str, words: &str| {
+        let mut command = cloud.command("openstack", user, project);
+        command.env("OS_AUTH_URL", format!("http://{identity}/v3"));
+        command.args(words.split_whitespace()).output().unwrap()
+    };
+    let listed = openstack("ann", "blue", "network list -f value -c Name");
+    assert_eq!(said("network list", &listed), "web");
+    // The default group of a project is made at first sight, but not by who observes.
+    let listed = openstack("eve", "red", "security group list -f value");
+    assert_eq!(said("security group list", &listed), "");
+    let refused = openstack("ann", "blue", "network create other");
+    let why = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && why.contains("only watches (mode: observe)"), "{why}");
+    assert_eq!(cloud.openstack("ann", "blue", "network list -f value -c Name"), "web");
+}

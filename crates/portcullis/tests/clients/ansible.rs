@@ -37,7 +37,7 @@ fn a_playbook_opens_a_port_for_ssh_and_then_finds_nothing_to_do() {
     let open = groups("port show app-1");
     assert_eq!((closed.as_array().unwrap().len(), open.as_array().unwrap().len()), (1, 1));
     assert_eq!(open[0], ann("security group show ssh -f value -c id"));
-    let rules = ann("security group rule list --protocol tcp ssh -f value");
+    let rules = ann("security group rule list ssh -f value");
     assert!(rules.contains("198.51.100.0/24"), "{rules}");
     assert_eq!(play(&cloud), 0);
 }

@@ -39,7 +39,7 @@ fn a_server_that_observes_shows_everything_and_changes_nothing() {
     let cloud = Cloud::start(&users);
     cloud.openstack("ann", "blue", "network create web");
     let (_observer, identity) = cloud.another("mode: observe\n");
-    let mut openstack = |user: &str, project: &str, words: &str| {
+    let openstack = |user: &str, project: &str, words: &str| {
         let mut command = cloud.command("openstack", user, project);
         command.env("OS_AUTH_URL", format!("http://{identity}/v3"));
         command.args(words.split_whitespace()).output().unwrap()

@@ -65,8 +65,14 @@ pub(crate) fn pools(cidr: Cidr, except: Option<IpAddr>) -> Vec<Pool> {
 
 /// The address that a host makes for itself in a subnet (EUI-64).
 pub(crate) fn automatic(subnet: &Subnet, mac: Mac) -> IpAddr {
-    let [a, b, c, d, e, f] = mac.bytes();
-    let host = u64::from_be_bytes([a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    let bytes = mac.bytes();
+    let (maker, number) = bytes.split_at(3);
+    let mut host = [0xff, 0xfe, 0xff, 0xff, 0xfe, 0xff, 0xff, 0xff];
+    host[..3].copy_from_slice(maker);
+    host[5..].copy_from_slice(number);
+    // The bit that tells addresses that somebody chose from those that a maker gave.
+    host[0] ^= 2;
+    let host = u64::from_be_bytes(host);
     let (first, _) = ends(subnet.cidr);
     IpAddr::V6(Ipv6Addr::from(first | u128::from(host)))
 }
@@ -122,7 +128,7 @@ pub(crate) fn asked(model: &Model, port: For<'_>, asked: &[Asked]) -> Result<Vec
                 let kept = port.has.iter().find(|fixed| fixed.subnet == id && !given.contains(fixed));
                 match kept {
                     Some(fixed) => *fixed,
-                    None => next(model, port, &[subnet], &given)?.ok_or_else(|| exhausted(port.network))?,
+                    None => next(model, port, &[subnet], &given).ok_or_else(|| exhausted(port.network))?,
                 }
             }
         };
@@ -236,7 +242,7 @@ pub(crate) fn usual(model: &Model, port: For<'_>) -> Result<Vec<FixedIp>, Error>
         if candidates.is_empty() {
             continue;
         }
-        given.push(next(model, port, &candidates, &given)?.ok_or_else(|| exhausted(port.network))?);
+        given.push(next(model, port, &candidates, &given).ok_or_else(|| exhausted(port.network))?);
     }
     if !port.is_router() {
         for subnet in special.iter().chain(&common).filter(|subnet| subnet.is_auto()) {
@@ -253,23 +259,15 @@ pub(crate) fn usual(model: &Model, port: For<'_>) -> Result<Vec<FixedIp>, Error>
 }
 
 /// A free address of the first subnet that has one.
-fn next(
-    model: &Model,
-    port: For<'_>,
-    subnets: &[&Arc<Subnet>],
-    given: &[FixedIp],
-) -> Result<Option<FixedIp>, Error> {
-    for subnet in subnets {
-        if subnet.is_auto() && !port.is_router() {
-            return Ok(Some(FixedIp { subnet: subnet.meta.id, address: automatic(subnet, port.mac) }));
-        }
-        for pool in &subnet.pools {
-            if let Some(address) = free(model, subnet, *pool, given) {
-                return Ok(Some(FixedIp { subnet: subnet.meta.id, address }));
-            }
-        }
-    }
-    Ok(None)
+fn next(model: &Model, port: For<'_>, subnets: &[&Arc<Subnet>], given: &[FixedIp]) -> Option<FixedIp> {
+    subnets.iter().find_map(|subnet| {
+        let address = if subnet.is_auto() && !port.is_router() {
+            Some(automatic(subnet, port.mac))
+        } else {
+            subnet.pools.iter().find_map(|pool| free(model, subnet, *pool, given))
+        };
+        address.map(|address| FixedIp { subnet: subnet.meta.id, address })
+    })
 }
 
 /// A free address of a pool: the one after all taken ones, or the first gap between them.

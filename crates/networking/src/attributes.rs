@@ -4,7 +4,6 @@
 use portcullis_ovn::Model;
 use serde_json::{Map, Value};
 
-use crate::Settings;
 use crate::caller::Caller;
 use crate::error::Error;
 use crate::kinds::Kind;
@@ -14,7 +13,6 @@ use crate::kinds::Kind;
 pub(crate) struct View<'a> {
     pub model: &'a Model,
     pub caller: &'a Caller,
-    pub settings: &'a Settings,
 }
 
 /// Whether a request to create may, or must, have an attribute.
@@ -26,6 +24,7 @@ pub(crate) enum Post {
 }
 
 /// One attribute of a resource.
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 #[derive(Debug)]
 pub(crate) struct Attribute<T: 'static> {
     pub name: &'static str,
@@ -89,7 +88,7 @@ impl<T> Attribute<T> {
     }
 
     /// That lists can be filtered and sorted by, though its values are checked in a way of its own.
-    pub fn query(self) -> Self {
+    pub(crate) fn query(self) -> Self {
         Attribute { filter: true, sort: true, ..self }
     }
 
@@ -99,10 +98,11 @@ impl<T> Attribute<T> {
     }
 }
 
-/// The checked attributes of a request.
+/// The checked attributes of a request. An attribute may be absent, which changes nothing, or null, which takes away.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Input(pub Map<String, Value>);
 
+#[expect(clippy::option_option, reason = "absent is not null")]
 impl Input {
     /// Whether the request speaks of it.
     pub(crate) fn has(&self, name: &str) -> bool {

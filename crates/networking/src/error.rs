@@ -111,7 +111,7 @@ impl Error {
 impl From<StoreError> for Error {
     fn from(error: StoreError) -> Self {
         let (status, kind) = match &error {
-            StoreError::Unavailable(_) | StoreError::InDoubt => {
+            StoreError::Unavailable(_) | StoreError::InDoubt | StoreError::Unreadable(_) => {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
             StoreError::Refused(_) => (StatusCode::CONFLICT, "Conflict"),

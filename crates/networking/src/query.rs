@@ -1,6 +1,7 @@
 //! What a list is asked for: which objects, which of their attributes, in which order, which page of them.
 
 use std::cmp::Ordering;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -67,7 +68,8 @@ pub(crate) fn encoded(text: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
             out.push(char::from(byte));
         } else {
-            out.push_str(&format!("%{byte:02X}"));
+            // Writing to a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
         }
     }
     out

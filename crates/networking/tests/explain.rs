@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 
 use crate::client::{Api, User, id};
 
-static API: LazyLock<Api> = LazyLock::new(Api::start);
+static API: LazyLock<std::sync::Arc<Api>> = LazyLock::new(Api::start);
 
 /// How often everything is drawn anew, and how many packets are sent then.
-const ROUNDS: usize = 50;
+const ROUNDS: usize = 40;
 const PACKETS: usize = 80;
 
 /// `ovn-trace` as a server. It reads the southbound database once, at its start.

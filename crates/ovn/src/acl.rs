@@ -10,17 +10,17 @@ pub const ALLOW: i64 = 1002;
 /// Of what nothing allows. In OVN the larger number wins.
 pub const DROP: i64 = 1000;
 
-/// The name of a group's Port_Group. A dash would be taken for a minus by ovn-controller.
+/// The name of a group's `Port_Group`. A dash would be taken for a minus by ovn-controller.
 pub fn group_name(id: Uuid) -> String {
     format!("sg_{}", underscored(id))
 }
 
-/// The name of the Port_Group of a network's filtered ports.
+/// The name of the `Port_Group` of a network's filtered ports.
 pub fn deny_name(network: Uuid) -> String {
     format!("deny_{}", underscored(network))
 }
 
-/// The name of an address group's Address_Set for a family. It ends as those that northd makes of port groups.
+/// The name of an address group's `Address_Set` for a family. It ends as those that northd makes of port groups.
 pub fn address_group_name(id: Uuid, family: Family) -> String {
     format!("ag_{}{}", underscored(id), suffix(family))
 }

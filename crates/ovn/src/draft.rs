@@ -201,13 +201,12 @@ fn difference(before: &Desired, after: &Desired, replica: &Replica) -> Transacti
         }
     }
     for ((table, uuid), wanted) in &after.rows {
-        match replica.row(table, *uuid) {
-            Some(row) => update(&mut transaction, table, row, wanted),
-            None => {
-                // What refers to others from the start needs no further operation.
-                let references = added.remove(&(*table, *uuid)).unwrap_or_default();
-                transaction.insert(*table, *uuid, columns(wanted, references));
-            }
+        if let Some(row) = replica.row(table, *uuid) {
+            update(&mut transaction, table, row, wanted);
+        } else {
+            // What refers to others from the start needs no further operation.
+            let references = added.remove(&(*table, *uuid)).unwrap_or_default();
+            transaction.insert(*table, *uuid, columns(wanted, references));
         }
     }
     for ((table, row), columns) in added {

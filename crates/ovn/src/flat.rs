@@ -50,7 +50,7 @@ pub(crate) fn read<'a, T: DeserializeOwned>(
 
 struct Key(String);
 
-impl<'de> IntoDeserializer<'de, Error> for Key {
+impl IntoDeserializer<'_, Error> for Key {
     type Deserializer = StringDeserializer<Error>;
 
     fn into_deserializer(self) -> Self::Deserializer {

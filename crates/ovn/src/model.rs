@@ -57,6 +57,9 @@ impl<K: Ord + Clone> Index<K> {
 pub struct Model {
     /// How many changes were made to the database by us and our like.
     pub generation: u64,
+    /// Rows that say that they are ours and cannot be read, with why: their objects are not here, and nothing may be
+    /// concluded from that.
+    pub unreadable: RedBlackTreeMapSync<Uuid, Arc<str>>,
     networks: Table<Network>,
     subnets: Table<Subnet>,
     ports: Table<Port>,
@@ -74,6 +77,8 @@ pub struct Model {
 
     by_project: Index<(Kind, Arc<str>)>,
     by_name: Index<(Kind, Arc<str>)>,
+    /// The group of a project that ports get which name none.
+    default_groups: RedBlackTreeMapSync<Arc<str>, Uuid>,
     /// How many of a kind a project has.
     counts: RedBlackTreeMapSync<(Kind, Arc<str>), u64>,
     subnets_of_network: Index<Uuid>,
@@ -177,7 +182,14 @@ stored! {
             model.floating_ips_of_router.set(present, router, id);
         }
     };
-    SecurityGroup in security_groups;
+    SecurityGroup in security_groups, |group, model, present| {
+        let project: Arc<str> = group.meta.project.as_str().into();
+        match (group.is_default, present) {
+            (true, true) => model.default_groups.insert_mut(project, group.meta.id),
+            (true, false) => drop(model.default_groups.remove_mut(&project)),
+            (false, _) => {}
+        }
+    };
     Rule in rules, |rule, model, present| {
         let id = rule.meta.id;
         model.rules_of_group.set(present, rule.group, id);
@@ -325,6 +337,11 @@ impl Model {
 
     pub fn rules_of_group(&self, group: Uuid) -> impl DoubleEndedIterator<Item = &Arc<Rule>> {
         self.rules_of_group.under(group).filter_map(|id| self.found(id))
+    }
+
+    /// The group of a project that ports get which name none.
+    pub fn default_group(&self, project: &str) -> Option<&Arc<SecurityGroup>> {
+        self.default_groups.get(project).and_then(|id| self.found(*id))
     }
 
     /// The rules whose other end is a group or an address group.

@@ -94,6 +94,7 @@ impl Kind {
 }
 
 /// A virtual layer 2 network.
+#[expect(clippy::struct_excessive_bools, reason = "the API has them")]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Network {

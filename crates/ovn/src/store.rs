@@ -5,9 +5,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use portcullis_ovsdb::{
-    Change, Client, Columns, CommitError, Journal, Place, Remote, Schema, Settings, Tls, Transaction,
+    Change, Client, Columns, CommitError, Journal, Place, Remote, Row, Schema, Settings, Tls, Transaction,
 };
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tracing::{error, info, warn};
 use uuid::Uuid;
 
@@ -86,6 +86,12 @@ pub enum StoreError {
     /// Nothing was done, and trying again would not help.
     #[error("the northbound database refused the change: {0}")]
     Refused(String),
+    /// Nothing was done: without all objects no decision is safe.
+    #[error(
+        "the northbound database has a row that cannot be read, and until it can, nothing is changed: {0}. \
+         Mend its external_ids, or remove them if it is not ours"
+    )]
+    Unreadable(Arc<str>),
     /// Nothing may be changed.
     #[error("this server only watches (mode: observe): it changes nothing")]
     ReadOnly,
@@ -110,6 +116,9 @@ const FORMAT_KEY: &str = "portcullis:format";
 
 /// How many changes share a transaction at most, so that one of them does not wait for too many others.
 const BATCH: usize = 64;
+
+/// How long after a change of our rows by somebody else it is undone.
+const CALM: Duration = Duration::from_millis(100);
 
 impl Store {
     /// Starts following a database. Must be called within a tokio runtime.
@@ -207,11 +216,13 @@ impl Store {
 struct Models {
     current: RwLock<Arc<Model>>,
     generation: watch::Sender<u64>,
+    /// Told when somebody changed rows of ours behind our back.
+    disturbed: Notify,
 }
 
 impl Default for Models {
     fn default() -> Self {
-        Models { current: RwLock::default(), generation: watch::channel(0).0 }
+        Models { current: RwLock::default(), generation: watch::channel(0).0, disturbed: Notify::new() }
     }
 }
 
@@ -223,7 +234,9 @@ impl Models {
     /// Takes in what the replica learnt.
     fn follow(&self, changes: &[Change]) {
         let mut model = Model::clone(&self.current());
+        let before = model.generation;
         for change in changes {
+            model.unreadable.remove_mut(&change.uuid);
             if let Some(old) = &change.old
                 && let Meaning::Object(kind) = meaning(old)
             {
@@ -231,25 +244,41 @@ impl Models {
             }
         }
         for change in changes {
-            let Some(new) = &change.new else {
-                if change.uuid == JOURNAL {
-                    model.generation = 0;
-                }
-                continue;
-            };
             if change.uuid == JOURNAL {
-                let generation = new.get("records").value_of("generation");
-                model.generation = generation.and_then(|text| text.parse().ok()).unwrap_or_default();
-            } else if let Meaning::Object(kind) = meaning(new)
+                let records = change.new.as_ref().and_then(|row| row.get("records").value_of("generation"));
+                model.generation = records.and_then(|text| text.parse().ok()).unwrap_or_default();
+            } else if let Some(new) = &change.new
+                && let Meaning::Object(kind) = meaning(new)
                 && let Err(error) = rows::read(&mut model, change.table, kind, new)
             {
-                error!(table = change.table, row = %change.uuid, kind = kind.name(), %error,
-                    "a row of ours cannot be read: its object is not shown, and its filter stays as it is");
+                let why = format!("row {} of {}, a {}: {error}", change.uuid, change.table, kind.name());
+                error!(table = change.table, row = %change.uuid, kind = kind.name(), %error, "a row of ours cannot be read");
+                model.unreadable.insert_mut(change.uuid, why.into());
             }
         }
         let generation = model.generation;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(model);
         self.generation.send_replace(generation);
+        if generation == before && changes.iter().any(is_disturbing) {
+            self.disturbed.notify_one();
+        }
+    }
+}
+
+/// Whether a row of ours was changed in something that we decide on.
+fn is_disturbing(change: &Change) -> bool {
+    let ours = |row: &Option<Arc<Row>>| row.as_ref().is_some_and(|row| meaning(row) != Meaning::Foreign);
+    if !ours(&change.old) && !ours(&change.new) {
+        return false;
+    }
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => {
+            let spec = specs().into_iter().find(|spec| spec.name == change.table);
+            // Whether a machine is plugged in is for OVN to say.
+            let columns = spec.map_or(&[][..], |spec| spec.columns).iter().filter(|column| **column != "up");
+            columns.into_iter().any(|column| old.get(column) != new.get(column))
+        }
+        _ => true,
     }
 }
 
@@ -318,8 +347,17 @@ impl Writer {
         };
         opening.send_replace(Some(opened));
         let mut batch = Vec::with_capacity(BATCH);
-        while queue.recv_many(&mut batch, BATCH).await > 0 {
+        let models = Arc::clone(&self.models);
+        loop {
+            let received = tokio::select! {
+                received = queue.recv_many(&mut batch, BATCH) => received,
+                () = models.disturbed.notified(), if refusal.is_none() => {
+                    self.undo().await;
+                    continue;
+                }
+            };
             match &refusal {
+                _ if received == 0 => return,
                 Some(error) => batch.drain(..).for_each(|work| work.finish(Err(error.clone()))),
                 None => self.write(std::mem::take(&mut batch)).await,
             }
@@ -330,6 +368,10 @@ impl Writer {
     async fn write(&mut self, mut batch: Vec<Box<dyn Work>>) {
         loop {
             let base = self.models.current();
+            if let Some(why) = base.unreadable.values().next() {
+                let error = StoreError::Unreadable(Arc::clone(why));
+                return batch.into_iter().for_each(|work| work.finish(Err(error.clone())));
+            }
             let basis = base.generation;
             let mut draft = Draft::new(base);
             for work in &mut batch {
@@ -389,21 +431,44 @@ impl Writer {
             if read_only {
                 return Ok(());
             }
-            let model = self.models.current();
-            let transaction = self.client.read(|replica| mend(&model, &self.options, replica));
-            if transaction.is_empty() {
-                return Ok(());
+            match self.mend().await {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => return Err(OpenError::Mend(error)),
             }
-            let operations = transaction.len();
-            match self.journal.commit(transaction, model.generation).await {
-                Ok(()) => {
-                    warn!(operations, "rows were not as the objects need them, and were put right");
-                    return Ok(());
-                }
-                Err(CommitError::Refused(error)) => return Err(OpenError::Mend(error.to_string())),
-                Err(CommitError::Stale) => self.newer_than(model.generation).await,
-                Err(CommitError::Unavailable(_) | CommitError::InDoubt(_)) => {}
+        }
+    }
+
+    /// Puts right what is not as the objects need it. False if it has to be looked at again, an error if it cannot be.
+    async fn mend(&mut self) -> Result<bool, String> {
+        let model = self.models.current();
+        if !model.unreadable.is_empty() {
+            return Ok(true);
+        }
+        let transaction = self.client.read(|replica| mend(&model, &self.options, replica));
+        if transaction.is_empty() {
+            return Ok(true);
+        }
+        let operations = transaction.len();
+        match self.journal.commit(transaction, model.generation).await {
+            Ok(()) => {
+                warn!(operations, "rows were not as the objects need them, and were put right");
+                Ok(true)
             }
+            Err(CommitError::Refused(error)) => Err(error.to_string()),
+            Err(CommitError::Stale) => {
+                self.newer_than(model.generation).await;
+                Ok(false)
+            }
+            Err(CommitError::Unavailable(_) | CommitError::InDoubt(_)) => Ok(false),
+        }
+    }
+
+    /// Undoes what somebody did to our rows. Who does it in several steps is waited for.
+    async fn undo(&mut self) {
+        tokio::time::sleep(CALM).await;
+        if let Err(error) = self.mend().await {
+            error!(%error, "rows are not as the objects need them, and could not be put right");
         }
     }
 

@@ -134,6 +134,12 @@ impl Connection {
         let Ok(message) = serde_json::to_string(&Request { method, params, id }) else {
             return Err(Lost::Unsent);
         };
+        if has_nul(&message) {
+            self.lock().answers.remove(&id);
+            return Ok(Err(
+                "a text with a NUL in it, which the server would end the connection for".to_owned()
+            ));
+        }
         if self.outgoing.send(message).is_err() {
             return Err(Lost::Unsent);
         }
@@ -215,6 +221,14 @@ async fn read(mut reader: ReadHalf<Stream>, connection: &Connection, mut listene
     }
 }
 
+/// Whether some text in a message has a NUL, which JSON writes as an escape that is not itself escaped.
+fn has_nul(message: &str) -> bool {
+    message.match_indices("\\u0000").any(|(place, _)| {
+        let before = message[..place].bytes().rev().take_while(|byte| *byte == b'\\').count();
+        before % 2 == 0
+    })
+}
+
 /// Writes what is queued, as much at once as there is.
 async fn write(mut writer: WriteHalf<Stream>, mut queue: mpsc::UnboundedReceiver<String>) -> Ended {
     let mut buffer = String::new();
@@ -231,4 +245,18 @@ async fn write(mut writer: WriteHalf<Stream>, mut queue: mpsc::UnboundedReceiver
         }
     }
     Ended::Closed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nul_is_told_from_the_words_for_it() {
+        for (text, expected) in
+            [("a\0b", true), ("\0", true), ("a\\u0000b", false), ("\\\0", true), ("plain", false)]
+        {
+            assert_eq!(has_nul(&serde_json::to_string(text).unwrap()), expected, "{text:?}");
+        }
+    }
 }

@@ -6,6 +6,7 @@
 mod api;
 mod cluster_api;
 mod haproxy;
+mod http;
 mod keystone;
 mod kube_proxy;
 mod lab;
@@ -18,6 +19,7 @@ mod wait;
 pub use api::{kubernetes, kubernetes_in};
 pub use cluster_api::ClusterApi;
 pub use haproxy::HaProxy;
+pub use http::{Answer, Http};
 pub use keystone::Keystone;
 pub use kube_proxy::KubeProxy;
 pub use lab::{Host, Server, link};

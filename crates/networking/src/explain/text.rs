@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::end::{Decision, Said};
 use crate::access;
-use crate::resources::security_group::default_of;
 
 /// What something is called: its name, if it has one.
 pub(super) fn name(meta: &Meta) -> String {
@@ -96,7 +95,7 @@ pub(super) fn to_allow(model: &Model, said: &Said<'_>) -> Option<String> {
 
 /// A port without a group needs one before any rule.
 fn group_command(model: &Model, port: &Port) -> String {
-    let default = default_of(model, &port.meta.project).map(|group| group.meta.id);
+    let default = model.default_group(&port.meta.project).map(|group| group.meta.id);
     let group = default.map_or_else(|| "default".to_owned(), |id| id.to_string());
     format!("openstack port set --security-group {group} {}", port.meta.id)
 }

@@ -71,7 +71,9 @@ impl Failure {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let status = match &error {
-            StoreError::Unavailable(_) | StoreError::InDoubt => StatusCode::SERVICE_UNAVAILABLE,
+            StoreError::Unavailable(_) | StoreError::InDoubt | StoreError::Unreadable(_) => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
             StoreError::Refused(_) => StatusCode::CONFLICT,
             StoreError::ReadOnly => StatusCode::FORBIDDEN,
         };

@@ -41,7 +41,7 @@ pub(crate) struct Context {
 
 impl Context {
     pub(crate) fn view<'a>(&'a self, model: &'a Model) -> View<'a> {
-        View { model, caller: &self.caller, settings: &self.settings }
+        View { model, caller: &self.caller }
     }
 }
 

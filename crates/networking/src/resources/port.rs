@@ -112,10 +112,7 @@ const MAC: Kind = Kind::Custom(
 const PAIRS: Kind = Kind::List(address_pair);
 
 fn status(port: &Port) -> &'static str {
-    match port.admin_state_up && (port.up || port.is_router()) {
-        true => "ACTIVE",
-        false => "DOWN",
-    }
+    if port.admin_state_up && (port.up || port.is_router()) { "ACTIVE" } else { "DOWN" }
 }
 
 fn only<'a>(value: &'a Value, known: &[&str]) -> Result<&'a Map<String, Value>, String> {
@@ -309,7 +306,7 @@ impl Resource for Ports {
             port.device_owner = owner;
         }
         if let Some(host) = input.get("binding:host_id") {
-            port.host = host.as_str().unwrap_or_default().to_owned();
+            host.as_str().unwrap_or_default().clone_into(&mut port.host);
         }
         if let Some(vnic_type) = input.text("binding:vnic_type") {
             port.vnic_type = vnic_type;

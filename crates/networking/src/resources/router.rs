@@ -475,7 +475,7 @@ fn by_port(draft: &mut Draft, context: &Context, router: &Router, id: Uuid) -> R
     let first = first.meta.id;
     draft.edit::<Port>(id, |port| {
         port.device_id = router.meta.id.to_string();
-        port.device_owner = Port::ROUTER_INTERFACE.to_owned();
+        Port::ROUTER_INTERFACE.clone_into(&mut port.device_owner);
         // What a router forwards is filtered where it arrives.
         port.port_security = false;
         port.security_groups = Vec::new();

@@ -411,15 +411,14 @@ pub(crate) fn is_same(one: &Rule, other: &Rule) -> bool {
     };
     // All ports are as good as none given.
     let ports = |rule: &Rule| match (rule.port_min, rule.port_max) {
-        (Some(1), Some(u16::MAX)) if protocol(rule).is_some_and(|protocol| protocol.has_ports()) => {
-            (None, None)
-        }
+        (Some(1), Some(u16::MAX)) if protocol(rule).is_some_and(Protocol::has_ports) => (None, None),
         ports => ports,
     };
+    // What costs least and differs most comes first: a group may have many rules.
     one.direction == other.direction
         && one.ethertype == other.ethertype
-        && protocol(one) == protocol(other)
         && ports(one) == ports(other)
+        && protocol(one) == protocol(other)
         && prefix(one) == prefix(other)
         && one.remote_group == other.remote_group
         && one.remote_address_group == other.remote_address_group

@@ -67,7 +67,7 @@ impl Resource for SecurityGroups {
         let project = asked.filter(|project| context.caller.owns(project)).unwrap_or(&context.caller.project);
         // Whatever an administrator types is not a project.
         let is_project = Uuid::try_parse(project).is_ok() || project == context.caller.project;
-        (is_project && default_of(model, project).is_none()).then(|| project.to_owned())
+        (is_project && model.default_group(project).is_none()).then(|| project.to_owned())
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
@@ -144,12 +144,6 @@ fn in_use(id: Uuid) -> Error {
     Error::conflict("SecurityGroupInUse", format!("Security Group {id} in use."))
 }
 
-/// The group that ports of a project get which name none.
-pub(crate) fn default_of<'a>(model: &'a Model, project: &str) -> Option<&'a Arc<SecurityGroup>> {
-    let own = model.named::<SecurityGroup>(DEFAULT).filter(|group| group.is_default);
-    own.into_iter().find(|group| group.meta.project == project)
-}
-
 /// Makes a project's default group, if it has none yet.
 pub(crate) fn ensure_default(
     draft: &mut Draft,
@@ -159,7 +153,7 @@ pub(crate) fn ensure_default(
     if project.is_empty() {
         return Ok(None);
     }
-    if let Some(group) = default_of(draft, project) {
+    if let Some(group) = draft.default_group(project) {
         return Ok(Some(group.meta.id));
     }
     let meta = Meta {

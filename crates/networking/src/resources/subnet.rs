@@ -265,7 +265,7 @@ fn give_automatic(draft: &mut Draft, subnet: &Subnet) {
     for port in ports {
         let address = automatic(subnet, port.mac);
         draft.edit::<Port>(port.meta.id, |port| {
-            port.fixed_ips.push(FixedIp { subnet: subnet.meta.id, address })
+            port.fixed_ips.push(FixedIp { subnet: subnet.meta.id, address });
         });
     }
 }

@@ -41,9 +41,8 @@ impl Authenticate for Words {
 static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| Runtime::new().unwrap());
 
 pub(crate) struct Api {
-    /// It is there as long as the server.
-    #[allow(dead_code, reason = "not every binary of tests looks at it")]
     pub(crate) ovn: Ovn,
+    store: Store,
     router: Router,
 }
 
@@ -67,16 +66,16 @@ impl Reply {
 }
 
 /// The server that most tests share; each has projects of its own.
-pub(crate) fn shared() -> &'static Api {
-    static SHARED: LazyLock<Api> = LazyLock::new(Api::start);
+pub(crate) fn shared() -> &'static Arc<Api> {
+    static SHARED: LazyLock<Arc<Api>> = LazyLock::new(Api::start);
     &SHARED
 }
 
 impl Api {
-    pub(crate) fn start() -> Self {
+    pub(crate) fn start() -> Arc<Self> {
         let ovn = portcullis_testkit::ovn();
         let remotes = vec![ovn.northbound().parse().unwrap()];
-        let router = RUNTIME.block_on(async {
+        let (store, router) = RUNTIME.block_on(async {
             let store = Store::start(StoreSettings {
                 remotes,
                 tls: None,
@@ -86,28 +85,36 @@ impl Api {
                 options: Options::default(),
             });
             store.opened().await.unwrap();
-            Networking::new(store, Settings::default(), Arc::new(Words), false).router()
+            let router = Networking::new(store.clone(), Settings::default(), Arc::new(Words), false).router();
+            (store, router)
         });
-        Api { ovn, router }
+        Arc::new(Api { ovn, store, router })
+    }
+
+    /// Every change leaves the database exactly as its objects need it.
+    #[track_caller]
+    pub(crate) fn assert_no_drift(&self) {
+        let drift = self.store.drift();
+        assert!(drift.is_empty(), "{}", serde_json::to_string_pretty(&drift).unwrap());
     }
 
     /// Somebody with a role in a new project.
-    pub(crate) fn user(&'static self, role: &str) -> User {
+    pub(crate) fn user(self: &Arc<Self>, role: &str) -> User {
         self.user_of(&Uuid::new_v4().simple().to_string(), role)
     }
 
-    pub(crate) fn user_of(&'static self, project: &str, role: &str) -> User {
-        User { api: self, project: project.to_owned(), role: role.to_owned() }
+    pub(crate) fn user_of(self: &Arc<Self>, project: &str, role: &str) -> User {
+        User { api: Arc::clone(self), project: project.to_owned(), role: role.to_owned() }
     }
 
-    pub(crate) fn admin(&'static self) -> User {
+    pub(crate) fn admin(self: &Arc<Self>) -> User {
         self.user("admin")
     }
 }
 
 /// Somebody who asks.
 pub(crate) struct User {
-    api: &'static Api,
+    api: Arc<Api>,
     pub(crate) project: String,
     role: String,
 }

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::client::{Api, User, id};
 
 /// What is changed here is everybody's, so these tests have a server of their own.
-static API: LazyLock<Api> = LazyLock::new(Api::start);
+static API: LazyLock<std::sync::Arc<Api>> = LazyLock::new(Api::start);
 
 const PATH: &str = "default-security-group-rules";
 const NAME: &str = "default_security_group_rule";

@@ -15,5 +15,4 @@ mod quotas;
 mod rbac_policies;
 mod resources;
 mod rule_sets;
-mod server;
 mod transfer;

@@ -1,10 +1,11 @@
 //! What the groups let through, seen by packets.
 
-use portcullis_testkit::parts::ovn::Ovn;
-use portcullis_testkit::{Host, Server as Listener, Target, can_connect, eventually, ovn, plug};
+use portcullis_testkit::{Host, Server as Listener, Target, can_connect, eventually, plug};
 use serde_json::{Value, json};
 
-use crate::server::{Client, Server};
+use std::sync::Arc;
+
+use crate::client::{Api, User};
 
 /// A machine on a port.
 struct Machine {
@@ -22,55 +23,59 @@ impl Machine {
 
 /// An OVN with the API on it, and one project that uses it.
 struct Lab {
-    ovn: Ovn,
-    server: Server,
-    client: Client,
+    api: Arc<Api>,
+    client: User,
 }
 
 impl Lab {
-    async fn new() -> Self {
-        let ovn = ovn();
-        let server = Server::start(&ovn).await;
-        let client = server.client("blue", "member");
-        Lab { ovn, server, client }
+    fn new() -> Self {
+        let api = Api::start();
+        let client = api.user("member");
+        Lab { api, client }
     }
 
-    async fn network(&self, cidr: &str) -> Value {
-        let network = self.client.create("network", json!({"name": cidr})).await;
+    fn network(&self, cidr: &str) -> Value {
+        let network = self.client.make("networks", "network", json!({"name": cidr}));
         let version = if cidr.contains(':') { 6 } else { 4 };
         let subnet = json!({"network_id": network["id"], "cidr": cidr, "ip_version": version});
-        self.client.create("subnet", subnet).await;
+        self.client.make("subnets", "subnet", subnet);
         network
     }
 
-    async fn group(&self, name: &str) -> Value {
-        self.client.create("security_group", json!({"name": name})).await
+    fn group(&self, name: &str) -> Value {
+        self.client.make("security-groups", "security_group", json!({"name": name}))
     }
 
-    async fn allow(&self, group: &Value, direction: &str, rule: Value) -> Value {
+    fn allow(&self, group: &Value, direction: &str, rule: Value) -> Value {
         let mut asked = json!({"security_group_id": group["id"], "direction": direction});
         merge(&mut asked, &rule);
-        self.client.create("security_group_rule", asked).await
+        self.client.make("security-group-rules", "security_group_rule", asked)
     }
 
     /// Plugs a machine in, which listens on ports 22 and 23.
-    async fn machine(&self, network: &Value, attributes: Value) -> Machine {
+    fn machine(&self, network: &Value, attributes: Value) -> Machine {
         let mut asked = json!({"network_id": network["id"]});
         merge(&mut asked, &attributes);
-        let port = self.client.create("port", asked).await;
+        let port = self.client.make("ports", "port", asked);
         let address = port["fixed_ips"][0]["ip_address"].as_str().unwrap().to_owned();
         let length = if address.contains(':') { 64 } else { 24 };
         let (id, mac) = (port["id"].as_str().unwrap(), port["mac_address"].as_str().unwrap());
-        let host = plug(&self.ovn, id, mac, &[&format!("{address}/{length}")]);
+        let host = plug(&self.api.ovn, id, mac, &[&format!("{address}/{length}")]);
         let listeners = vec![host.serve(22), host.serve(23)];
         Machine { host, address, port, _listeners: listeners }
+    }
+
+    fn change_port(&self, machine: &Machine, attributes: Value) {
+        let path = format!("ports/{}", machine.port["id"].as_str().unwrap());
+        let reply = self.client.put(&path, json!({"port": attributes}));
+        assert_eq!(reply.status, 200, "{}", reply.text);
     }
 
     /// Waits until what was asked is in force, and looks whether nothing else is there.
     #[track_caller]
     fn settle(&self) {
-        self.ovn.settle().unwrap();
-        self.server.assert_no_drift();
+        self.api.ovn.settle().unwrap();
+        self.api.assert_no_drift();
     }
 }
 
@@ -87,87 +92,84 @@ fn ssh() -> Value {
     json!({"protocol": "tcp", "port_range_min": 22, "port_range_max": 22})
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn only_what_a_group_allows_gets_through() {
-    let lab = Lab::new().await;
-    let network = lab.network("10.0.0.0/24").await;
-    let group = lab.group("ssh").await;
-    let one = lab.machine(&network, json!({})).await;
-    let two = lab.machine(&network, json!({"security_groups": [group["id"]]})).await;
+#[test]
+fn only_what_a_group_allows_gets_through() {
+    let lab = Lab::new();
+    let network = lab.network("10.0.0.0/24");
+    let group = lab.group("ssh");
+    let one = lab.machine(&network, json!({}));
+    let two = lab.machine(&network, json!({"security_groups": [group["id"]]}));
     lab.settle();
     assert!(!one.reaches(&two, SSH) && !one.reaches(&two, Target::Icmp), "nothing was allowed");
 
-    lab.allow(&group, "ingress", ssh()).await;
+    lab.allow(&group, "ingress", ssh());
     lab.settle();
     eventually("ssh gets through", || one.reaches(&two, SSH));
     assert!(!one.reaches(&two, TELNET) && !one.reaches(&two, Target::Icmp), "only ssh was allowed");
 
-    lab.client
-        .update("port", &two.port["id"], json!({"security_groups": [], "port_security_enabled": false}))
-        .await;
+    lab.change_port(&two, json!({"security_groups": [], "port_security_enabled": false}));
     lab.settle();
     eventually("an unfiltered port takes everything", || one.reaches(&two, TELNET));
 
-    lab.client.update("port", &two.port["id"], json!({"port_security_enabled": true})).await;
+    lab.change_port(&two, json!({"port_security_enabled": true}));
     lab.settle();
     eventually("filtered again, without a group, it takes nothing", || !one.reaches(&two, SSH));
     assert!(!two.reaches(&one, SSH), "and gives nothing");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn members_of_the_default_group_reach_each_other() {
-    let lab = Lab::new().await;
-    let network = lab.network("10.0.0.0/24").await;
-    let (one, two) = (lab.machine(&network, json!({})).await, lab.machine(&network, json!({})).await);
-    let alone = lab.machine(&network, json!({"security_groups": []})).await;
+#[test]
+fn members_of_the_default_group_reach_each_other() {
+    let lab = Lab::new();
+    let network = lab.network("10.0.0.0/24");
+    let (one, two) = (lab.machine(&network, json!({})), lab.machine(&network, json!({})));
+    let alone = lab.machine(&network, json!({"security_groups": []}));
     lab.settle();
     eventually("members reach each other", || one.reaches(&two, SSH) && two.reaches(&one, Target::Icmp));
     assert!(!alone.reaches(&one, SSH) && !one.reaches(&alone, SSH), "who is in no group reaches nobody");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn remote_groups_follow_their_ports() {
-    let lab = Lab::new().await;
-    let network = lab.network("10.0.0.0/24").await;
-    let (operators, web) = (lab.group("operators").await, lab.group("web").await);
+#[test]
+fn remote_groups_follow_their_ports() {
+    let lab = Lab::new();
+    let network = lab.network("10.0.0.0/24");
+    let (operators, web) = (lab.group("operators"), lab.group("web"));
     let mut rule = ssh();
     rule["remote_group_id"] = operators["id"].clone();
-    lab.allow(&web, "ingress", rule).await;
-    let server = lab.machine(&network, json!({"security_groups": [web["id"]]})).await;
-    let client = lab.machine(&network, json!({})).await;
+    lab.allow(&web, "ingress", rule);
+    let server = lab.machine(&network, json!({"security_groups": [web["id"]]}));
+    let client = lab.machine(&network, json!({}));
     lab.settle();
     assert!(!client.reaches(&server, SSH), "it is no operator");
 
     let groups = json!({"security_groups": [operators["id"]]});
-    lab.client.update("port", &client.port["id"], groups).await;
+    lab.change_port(&client, groups);
     lab.settle();
     eventually("an operator may", || client.reaches(&server, SSH));
 
-    lab.client.update("port", &client.port["id"], json!({"security_groups": []})).await;
+    lab.change_port(&client, json!({"security_groups": []}));
     lab.settle();
     eventually("and not any more", || !client.reaches(&server, SSH));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_range_is_seen_across_a_router() {
-    let lab = Lab::new().await;
-    let router = lab.client.create("router", json!({"name": "r"})).await;
-    let group = lab.group("ping").await;
+#[test]
+fn a_range_is_seen_across_a_router() {
+    let lab = Lab::new();
+    let router = lab.client.make("routers", "router", json!({"name": "r"}));
+    let group = lab.group("ping");
     let mut machines = Vec::new();
     for third in [14, 15, 16] {
-        let network = lab.network(&format!("192.168.{third}.0/24")).await;
-        let subnets =
-            lab.client.get(&format!("subnets?network_id={}", network["id"].as_str().unwrap())).await;
+        let network = lab.network(&format!("192.168.{third}.0/24"));
+        let subnets = lab.client.get(&format!("subnets?network_id={}", network["id"].as_str().unwrap()));
         let path = format!("routers/{}/add_router_interface", router["id"].as_str().unwrap());
         let body = json!({"subnet_id": subnets["subnets"][0]["id"]});
-        assert_eq!(lab.client.ask("PUT", &path, Some(body)).await.0, 200);
+        assert_eq!(lab.client.put(&path, body).status, 200);
         let groups = if third == 16 { json!({"security_groups": [group["id"]]}) } else { json!({}) };
-        let machine = lab.machine(&network, groups).await;
+        let machine = lab.machine(&network, groups);
         machine.host.default_route(&format!("192.168.{third}.1"));
         machines.push(machine);
     }
     let icmp = json!({"protocol": "icmp", "remote_ip_prefix": "192.168.14.0/24"});
-    lab.allow(&group, "ingress", icmp).await;
+    lab.allow(&group, "ingress", icmp);
     lab.settle();
     let [one, two, three] = machines.as_slice() else { unreachable!() };
     eventually("who is in the range gets through", || one.reaches(three, Target::Icmp));
@@ -175,72 +177,78 @@ async fn a_range_is_seen_across_a_router() {
     assert!(!one.reaches(three, SSH), "and only with ICMP");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn address_groups_are_ranges_that_change() {
-    let lab = Lab::new().await;
-    let network = lab.network("10.0.0.0/24").await;
-    let one = lab.machine(&network, json!({})).await;
-    let addresses =
-        lab.client.create("address_group", json!({"name": "some", "addresses": ["10.9.0.0/16"]})).await;
-    let group = lab.group("ssh").await;
+#[test]
+fn address_groups_are_ranges_that_change() {
+    let lab = Lab::new();
+    let network = lab.network("10.0.0.0/24");
+    let one = lab.machine(&network, json!({}));
+    let addresses = lab.client.make(
+        "address-groups",
+        "address_group",
+        json!({"name": "some", "addresses": ["10.9.0.0/16"]}),
+    );
+    let group = lab.group("ssh");
     let mut rule = ssh();
     rule["remote_address_group_id"] = addresses["id"].clone();
-    lab.allow(&group, "ingress", rule).await;
-    let two = lab.machine(&network, json!({"security_groups": [group["id"]]})).await;
+    lab.allow(&group, "ingress", rule);
+    let two = lab.machine(&network, json!({"security_groups": [group["id"]]}));
     lab.settle();
     assert!(!one.reaches(&two, SSH), "its address is not among them");
 
     let path = format!("address-groups/{}/add_addresses", addresses["id"].as_str().unwrap());
-    let (status, body) =
-        lab.client.ask("PUT", &path, Some(json!({"addresses": [format!("{}/32", one.address)]}))).await;
-    assert_eq!(status, 200, "{body}");
+    let reply = lab.client.put(&path, json!({"addresses": [format!("{}/32", one.address)]}));
+    assert_eq!(reply.status, 200, "{}", reply.text);
     lab.settle();
     eventually("now it is", || one.reaches(&two, SSH));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn without_state_the_answer_needs_a_rule_too() {
-    let lab = Lab::new().await;
-    let network = lab.network("10.0.0.0/24").await;
-    let one = lab.machine(&network, json!({})).await;
-    let group = lab.client.create("security_group", json!({"name": "stateless", "stateful": false})).await;
-    lab.allow(&group, "ingress", ssh()).await;
-    let two = lab.machine(&network, json!({"security_groups": [group["id"]]})).await;
+#[test]
+fn without_state_the_answer_needs_a_rule_too() {
+    let lab = Lab::new();
+    let network = lab.network("10.0.0.0/24");
+    let one = lab.machine(&network, json!({}));
+    let group =
+        lab.client.make("security-groups", "security_group", json!({"name": "stateless", "stateful": false}));
+    lab.allow(&group, "ingress", ssh());
+    let two = lab.machine(&network, json!({"security_groups": [group["id"]]}));
     lab.settle();
     eventually("everything may leave, so answers do", || one.reaches(&two, SSH));
 
     for rule in group["security_group_rules"].as_array().unwrap() {
-        lab.client.delete(&format!("security-group-rules/{}", rule["id"].as_str().unwrap())).await;
+        assert_eq!(
+            lab.client.delete(&format!("security-group-rules/{}", rule["id"].as_str().unwrap())).status,
+            204
+        );
     }
     lab.settle();
     eventually("no answer leaves any more", || !one.reaches(&two, SSH));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn ipv6_is_filtered_like_ipv4() {
-    let lab = Lab::new().await;
-    let network = lab.network("2001:db8::/64").await;
+#[test]
+fn ipv6_is_filtered_like_ipv4() {
+    let lab = Lab::new();
+    let network = lab.network("2001:db8::/64");
     for stateful in [true, false] {
         let asked = json!({"name": format!("stateful {stateful}"), "stateful": stateful});
-        let group = lab.client.create("security_group", asked).await;
-        let one = lab.machine(&network, json!({})).await;
-        let two = lab.machine(&network, json!({"security_groups": [group["id"]]})).await;
+        let group = lab.client.make("security-groups", "security_group", asked);
+        let one = lab.machine(&network, json!({}));
+        let two = lab.machine(&network, json!({"security_groups": [group["id"]]}));
         lab.settle();
         assert!(!one.reaches(&two, SSH), "nothing was allowed");
         let mut rule = ssh();
         rule["ethertype"] = json!("IPv6");
-        lab.allow(&group, "ingress", rule).await;
+        lab.allow(&group, "ingress", rule);
         lab.settle();
         eventually("ssh gets through", || one.reaches(&two, SSH));
         assert!(!one.reaches(&two, TELNET), "only ssh was allowed");
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_port_speaks_in_its_own_name_only() {
-    let lab = Lab::new().await;
-    let network = lab.network("10.0.0.0/24").await;
-    let (one, two) = (lab.machine(&network, json!({})).await, lab.machine(&network, json!({})).await);
+#[test]
+fn a_port_speaks_in_its_own_name_only() {
+    let lab = Lab::new();
+    let network = lab.network("10.0.0.0/24");
+    let (one, two) = (lab.machine(&network, json!({})), lab.machine(&network, json!({})));
     lab.settle();
     eventually("as itself it gets through", || one.reaches(&two, SSH));
     one.host.run(&format!("ip address del {}/24 dev eth0", one.address));
@@ -248,10 +256,10 @@ async fn a_port_speaks_in_its_own_name_only() {
     assert!(!one.reaches(&two, SSH), "the address is not its own");
 
     let pairs = json!({"allowed_address_pairs": [{"ip_address": "10.0.0.99"}]});
-    lab.client.update("port", &one.port["id"], pairs).await;
-    let group = lab.group("anybody").await;
-    lab.allow(&group, "ingress", ssh()).await;
-    lab.client.update("port", &two.port["id"], json!({"security_groups": [group["id"]]})).await;
+    lab.change_port(&one, pairs);
+    let group = lab.group("anybody");
+    lab.allow(&group, "ingress", ssh());
+    lab.change_port(&two, json!({"security_groups": [group["id"]]}));
     lab.settle();
     eventually("now it is", || one.reaches(&two, SSH));
 }

@@ -1,52 +1,50 @@
-use portcullis_testkit::ovn;
 use serde_json::json;
 
-use crate::server::Server;
+use crate::client::{Api, id};
 
-#[tokio::test(flavor = "multi_thread")]
-async fn everything_is_made_changed_and_removed() {
-    let ovn = ovn();
-    let server = Server::start(&ovn).await;
-    let admin = server.client("operators", "admin");
-    let blue = server.client("blue", "member");
+#[test]
+fn everything_is_made_changed_and_removed_without_a_trace() {
+    let api = Api::start();
+    let (admin, blue) = (api.admin(), api.user("member"));
 
-    let outside = admin.create("network", json!({"name": "outside", "router:external": true})).await;
-    let network = blue.create("network", json!({"name": "net"})).await;
-    server.assert_no_drift();
-    let subnet = blue
-        .create("subnet", json!({"network_id": network["id"], "cidr": "10.0.0.0/24", "ip_version": 4}))
-        .await;
-    admin
-        .create("subnet", json!({"network_id": outside["id"], "cidr": "192.0.2.0/24", "ip_version": 4}))
-        .await;
-    server.assert_no_drift();
-    assert_eq!(subnet["gateway_ip"], "10.0.0.1");
-    let port = blue.create("port", json!({"network_id": network["id"], "name": "vm"})).await;
-    server.assert_no_drift();
+    let outside = id(&admin.make("networks", "network", json!({"name": "outside", "router:external": true})));
+    let network = blue.network();
+    api.assert_no_drift();
+    let subnet = blue.subnet(&network, "10.0.0.0/24");
+    admin.subnet(&outside, "192.0.2.0/24");
+    api.assert_no_drift();
+    let port = blue.port(json!({"network_id": network, "name": "vm"}));
+    api.assert_no_drift();
     assert_eq!(port["fixed_ips"][0]["ip_address"], "10.0.0.2");
-    let groups = blue.get("security-groups").await;
+    let groups = blue.get("security-groups");
     assert_eq!(groups["security_groups"][0]["name"], "default");
     assert_eq!(port["security_groups"][0], groups["security_groups"][0]["id"]);
 
-    let router = blue
-        .create("router", json!({"name": "r", "external_gateway_info": {"network_id": outside["id"]}}))
-        .await;
-    server.assert_no_drift();
-    let path = format!("routers/{}/add_router_interface", router["id"].as_str().unwrap());
-    let (status, body) = blue.ask("PUT", &path, Some(json!({"subnet_id": subnet["id"]}))).await;
-    assert_eq!(status, 200, "{body}");
-    server.assert_no_drift();
-    let floating =
-        blue.create("floatingip", json!({"floating_network_id": outside["id"], "port_id": port["id"]})).await;
-    server.assert_no_drift();
-    assert_eq!((&floating["router_id"], &floating["status"]), (&router["id"], &json!("ACTIVE")));
+    let gateway = json!({"name": "r", "external_gateway_info": {"network_id": outside}});
+    let router = id(&blue.make("routers", "router", gateway));
+    api.assert_no_drift();
+    let interface = |action: &str| {
+        let reply = blue.put(&format!("routers/{router}/{action}"), json!({"subnet_id": subnet}));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        api.assert_no_drift();
+    };
+    interface("add_router_interface");
+    let wish = json!({"floating_network_id": outside, "port_id": port["id"]});
+    let floating = blue.make("floatingips", "floatingip", wish);
+    api.assert_no_drift();
+    assert_eq!(
+        (floating["router_id"].as_str(), floating["status"].as_str()),
+        (Some(&*router), Some("ACTIVE"))
+    );
 
-    blue.delete(&format!("ports/{}", port["id"].as_str().unwrap())).await;
-    server.assert_no_drift();
-    blue.delete(&format!("floatingips/{}", floating["id"].as_str().unwrap())).await;
-    let path = format!("routers/{}/remove_router_interface", router["id"].as_str().unwrap());
-    assert_eq!(blue.ask("PUT", &path, Some(json!({"subnet_id": subnet["id"]}))).await.0, 200);
-    blue.delete(&format!("routers/{}", router["id"].as_str().unwrap())).await;
-    blue.delete(&format!("networks/{}", network["id"].as_str().unwrap())).await;
-    server.assert_no_drift();
+    let gone = |path: String| {
+        let reply = blue.delete(&path);
+        assert_eq!(reply.status, 204, "{}", reply.text);
+        api.assert_no_drift();
+    };
+    gone(format!("ports/{}", id(&port)));
+    gone(format!("floatingips/{}", id(&floating)));
+    interface("remove_router_interface");
+    gone(format!("routers/{router}"));
+    gone(format!("networks/{network}"));
 }

@@ -11,6 +11,7 @@ use uuid::Uuid;
 
 use crate::{add_group, add_network, meta, open};
 
+#[expect(clippy::unnecessary_wraps, reason = "a decision may be against it; these never are")]
 fn ok<T>(value: T) -> Result<T, Infallible> {
     Ok(value)
 }

@@ -3,7 +3,7 @@ use std::convert::Infallible;
 use portcullis_core::Direction;
 use portcullis_ovn::objects::{Port, Rule, SecurityGroup};
 use portcullis_ovn::{OpenError, Rejected, Store, StoreError};
-use portcullis_testkit::Northbound;
+use portcullis_testkit::{Northbound, eventually};
 
 use crate::{add_group, add_network, meta, open, settings};
 
@@ -71,6 +71,53 @@ async fn what_somebody_changed_behind_our_back_is_put_right() {
         "kept"
     );
     assert!(store.model().get::<SecurityGroup>(group).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_somebody_changes_while_it_runs_is_put_right_too() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    let port = store
+        .change(|draft| {
+            let network = add_network(draft, "net");
+            let port = Port { meta: meta("vm"), network, ..Port::default() };
+            let id = port.meta.id;
+            draft.put(port);
+            Ok::<_, Infallible>(id)
+        })
+        .await
+        .unwrap();
+    let deny =
+        northbound.nbctl(&["--bare", "--columns=_uuid", "find", "ACL", "action=drop", "direction=to-lport"]);
+    northbound.nbctl(&["set", "ACL", deny.trim(), "action=allow"]);
+    northbound.nbctl(&["clear", "Logical_Switch_Port", &port.to_string(), "port_security"]);
+    eventually("what was changed is as it was", || {
+        northbound.nbctl(&["get", "ACL", deny.trim(), "action"]).trim() == "drop" && store.drift().is_empty()
+    });
+    // What OVN itself says is nobody's mistake.
+    let generation = store.model().generation;
+    northbound.nbctl(&["set", "Logical_Switch_Port", &port.to_string(), "up=true"]);
+    eventually("the port is up", || store.model().get::<Port>(port).is_some_and(|port| port.up));
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert_eq!(store.model().generation, generation);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_stops_every_change() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    let id = store.change(|draft| Ok::<_, Infallible>(add_network(draft, "net"))).await.unwrap();
+    let key = "external_ids:portcullis\\:created";
+    northbound.nbctl(&["set", "Logical_Switch", &id.to_string(), &format!("{key}=yesterday")]);
+    eventually("it was seen", || !store.model().unreadable.is_empty());
+    let refused = store.change(|draft| Ok::<_, Infallible>(add_network(draft, "other"))).await.unwrap_err();
+    let Rejected::Store(StoreError::Unreadable(why)) = refused else { panic!("{refused:?}") };
+    assert!(why.contains(&id.to_string()) && why.contains("yesterday"), "{why}");
+    assert!(northbound.nbctl(&["show"]).contains("net"), "and nothing was removed");
+
+    northbound.nbctl(&["set", "Logical_Switch", &id.to_string(), &format!("{key}=7")]);
+    eventually("it is whole again", || store.model().unreadable.is_empty());
+    store.change(|draft| Ok::<_, Infallible>(add_network(draft, "other"))).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -18,8 +18,8 @@ use portcullis_testkit::parts::ovn::{self, Ovn};
 use portcullis_testkit::parts::{Authority, Identity, Launch, Namespace, Port, Process, run};
 use uuid::Uuid;
 
+use portcullis_testkit::Northbound;
 use proxy::Proxy;
-use standalone::Northbound;
 
 const TABLES: &[TableSpec] = &[
     TableSpec {

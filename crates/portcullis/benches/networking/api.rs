@@ -1,22 +1,15 @@
 //! A client of the Networking API that does little itself.
 
 use std::fmt;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
+use portcullis_testkit::{Answer, Http};
 use serde_json::{Value, json};
 
 /// Where the API is, and who asks.
 pub(crate) struct Api {
     host: String,
     token: String,
-}
-
-/// One connection, used again and again.
-struct Connection<'a> {
-    api: &'a Api,
-    stream: BufReader<TcpStream>,
 }
 
 /// How long each of some requests took.
@@ -61,15 +54,20 @@ impl Api {
         Api { host: host.to_owned(), token: token.to_owned() }
     }
 
-    fn connect(&self) -> Connection<'_> {
-        let stream = TcpStream::connect(&self.host).unwrap_or_else(|error| panic!("{}: {error}", self.host));
-        stream.set_nodelay(true).unwrap();
-        Connection { api: self, stream: BufReader::new(stream) }
+    fn connect(&self) -> Http {
+        Http::connect(&self.host).unwrap_or_else(|error| panic!("{}: {error}", self.host))
+    }
+
+    fn send(&self, connection: &mut Http, method: &str, path: &str, body: &str) -> Answer {
+        let headers = [("X-Auth-Token", self.token.as_str()), ("Content-Type", "application/json")];
+        let answer = connection.ask(method, &format!("/v2.0/{path}"), &headers, body).unwrap();
+        assert!(answer.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
+        answer
     }
 
     /// The answer to one request, which must succeed.
     pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Value {
-        self.connect().ask(method, path, body)
+        self.send(&mut self.connect(), method, path, body).json()
     }
 
     /// Makes an object.
@@ -95,8 +93,7 @@ impl Api {
                         while start.elapsed() < during {
                             let (method, path, body) = request(client, times.len());
                             let before = Instant::now();
-                            connection.send(method, &path, &body);
-                            connection.receive();
+                            self.send(&mut connection, method, &path, &body);
                             times.push(before.elapsed());
                         }
                         times
@@ -108,43 +105,5 @@ impl Api {
         let all = start.elapsed();
         times.sort_unstable();
         Rate { times, all }
-    }
-}
-
-impl Connection<'_> {
-    fn ask(&mut self, method: &str, path: &str, body: &str) -> Value {
-        self.send(method, path, body);
-        let body = self.receive();
-        serde_json::from_slice(&body).unwrap()
-    }
-
-    fn send(&mut self, method: &str, path: &str, body: &str) {
-        let (host, token) = (&self.api.host, &self.api.token);
-        let length = body.len();
-        let request = format!(
-            "{method} /v2.0/{path} HTTP/1.1\r\nHost: {host}\r\nX-Auth-Token: {token}\r\n\
-             Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-        );
-        self.stream.get_mut().write_all(request.as_bytes()).unwrap();
-    }
-
-    /// The body of an answer, which must be a good one.
-    fn receive(&mut self) -> Vec<u8> {
-        let (mut status, mut length) = (String::new(), 0);
-        self.stream.read_line(&mut status).unwrap();
-        let mut line = String::new();
-        while line != "\r\n" {
-            line.clear();
-            self.stream.read_line(&mut line).unwrap();
-            if let Some((name, value)) = line.split_once(':')
-                && name.eq_ignore_ascii_case("content-length")
-            {
-                length = value.trim().parse().unwrap();
-            }
-        }
-        let mut body = vec![0; length];
-        self.stream.read_exact(&mut body).unwrap();
-        assert!(status.contains(" 20"), "{status}{}", String::from_utf8_lossy(&body));
-        body
     }
 }

@@ -44,7 +44,7 @@ fn main() {
 /// The rates of some server.
 fn elsewhere(api: &Api) {
     let network = Workload::new(api);
-    for (name, rate) in network.rates(api) {
+    for (name, rate) in network.rates(api, || {}) {
         println!("{name:<14} {rate}");
     }
 }
@@ -69,14 +69,17 @@ fn here() {
         if durable {
             continue;
         }
+        let full_server = Server::start(durable);
+        let api = Api::new(&full_server.url(), &full_server.token());
         fill(&api);
-        println!("\n{GROUPS} groups, {} rules, {PORTS} ports more:", GROUPS * (RULES_PER_GROUP + 2));
-        let full = compare(&server, &api);
+        full_server.settle();
+        println!("\n{GROUPS} groups, {} rules, {PORTS} ports:", GROUPS * (RULES_PER_GROUP + 2));
+        println!("start          {:.2} s", full_server.restart().as_secs_f64());
+        println!("memory         {} MB", full_server.memory() / 1_000_000);
+        let full = compare(&full_server, &api);
         for ((name, before), (_, after)) in empty.iter().zip(&full) {
             println!("{name:<14} costs {:.2} of what it did", before / after);
         }
-        println!("memory         {} MB", server.memory() / 1_000_000);
-        println!("start          {:.2} s", server.restart().as_secs_f64());
     }
 }
 
@@ -84,7 +87,8 @@ fn here() {
 fn compare(server: &Server, api: &Api) -> Vec<(&'static str, f64)> {
     let workload = Workload::new(api);
     let mut rates = Vec::new();
-    for (name, rate) in workload.rates(api) {
+    for (name, rate) in workload.rates(api, || server.settle()) {
+        server.settle();
         let database = workload
             .transactions(api, name)
             .map(|all| raw::rate(&server.socket(), &all, CLIENTS, server.durable));
@@ -132,41 +136,28 @@ impl Workload {
         Workload { groups, networks, ports }
     }
 
-    fn rates(&self, api: &Api) -> Vec<(&'static str, Rate)> {
+    /// What is asked for, one after the other; `settle` waits until nothing else goes on.
+    fn rates(&self, api: &Api, settle: impl Fn()) -> Vec<(&'static str, Rate)> {
+        let load = |clients, request: &(dyn Fn(usize, usize) -> (&'static str, String, String) + Sync)| {
+            settle();
+            api.load(clients, WHILE, request)
+        };
+        let group = |_, _| ("POST", "security-groups".to_owned(), wrap("security_group", &group()));
+        let rule = |client: usize, number| {
+            let rule = rule(&self.groups[client], number);
+            ("POST", "security-group-rules".to_owned(), wrap("security_group_rule", &rule))
+        };
+        let port = |client: usize, _| {
+            let port = port(&self.networks[client], &self.groups[client]);
+            ("POST", "ports".to_owned(), wrap("port", &port))
+        };
+        let look = |client: usize, _| ("GET", format!("ports/{}", self.ports[client]), String::new());
         vec![
-            (
-                "POST group",
-                api.load(CLIENTS, WHILE, |_, _| {
-                    ("POST", "security-groups".into(), wrap("security_group", &group()))
-                }),
-            ),
-            (
-                "POST rule",
-                api.load(CLIENTS, WHILE, |client, number| {
-                    // A group of a thousand rules is not what is measured here.
-                    (
-                        "POST",
-                        "security-group-rules".into(),
-                        wrap("security_group_rule", &rule(&self.groups[client], number)),
-                    )
-                }),
-            ),
-            (
-                "POST port",
-                api.load(CLIENTS, WHILE, |client, _| {
-                    (
-                        "POST",
-                        "ports".into(),
-                        wrap("port", &port(&self.networks[client], &self.groups[client])),
-                    )
-                }),
-            ),
-            (
-                "GET port",
-                api.load(CLIENTS, WHILE, |client, _| {
-                    ("GET", format!("ports/{}", self.ports[client]), String::new())
-                }),
-            ),
+            ("POST group", load(CLIENTS, &group)),
+            ("POST rule", load(CLIENTS, &rule)),
+            ("POST port", load(CLIENTS, &port)),
+            ("GET port", load(CLIENTS, &look)),
+            ("GET, alone", load(1, &look)),
         ]
     }
 

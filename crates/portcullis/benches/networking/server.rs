@@ -2,11 +2,11 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use portcullis_testkit::Http;
 use portcullis_testkit::parts::ovn::Ovn;
 use portcullis_testkit::parts::{Launch, Namespace, Port, Process, answers};
 use serde_json::json;
@@ -79,25 +79,19 @@ impl Server {
             "scope": {"project": {"name": "bench", "domain": domain}},
         }})
         .to_string();
-        let mut stream = TcpStream::connect(self.identity).unwrap();
-        write!(
-            stream,
-            "POST /v3/auth/tokens HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{auth}",
-            auth.len()
-        )
-        .unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let token = answer.lines().find_map(|line| {
-            let (name, value) = line.split_once(": ")?;
-            name.eq_ignore_ascii_case("x-subject-token").then(|| value.trim().to_owned())
-        });
-        token.unwrap_or_else(|| panic!("{answer}"))
+        let mut connection = Http::connect(&self.identity.to_string()).unwrap();
+        let headers = [("Content-Type", "application/json")];
+        let answer = connection.ask("POST", "/v3/auth/tokens", &headers, &auth).unwrap();
+        answer.header("x-subject-token").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
         PathBuf::from(self.ovn.northbound().trim_start_matches("unix:"))
+    }
+
+    /// Waits until northd has done all it has to do.
+    pub(crate) fn settle(&self) {
+        self.ovn.settle().unwrap();
     }
 
     /// What the program holds in memory, in bytes.

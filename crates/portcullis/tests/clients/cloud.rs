@@ -5,9 +5,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
+use portcullis_testkit::Http;
 use portcullis_testkit::parts::catalogue::find;
 use portcullis_testkit::parts::ovn::Ovn;
 use portcullis_testkit::parts::{Launch, Namespace, Port, Process, answers};
+use serde_json::json;
 use tempfile::TempDir;
 
 /// What every user's password is; the hash is cheap, since it is checked hundreds of times.
@@ -21,10 +23,11 @@ pub(crate) type User = (&'static str, &'static str, &'static str);
 /// A running Portcullis with a network for the world.
 pub(crate) struct Cloud {
     pub(crate) files: TempDir,
-    pub(crate) networking: SocketAddr,
     pub(crate) identity: SocketAddr,
-    _portcullis: Process,
-    _ovn: Ovn,
+    pub(crate) networking: SocketAddr,
+    telemetry: SocketAddr,
+    portcullis: Option<Process>,
+    pub(crate) ovn: Ovn,
     _ports: [Port; 3],
 }
 
@@ -59,17 +62,49 @@ impl Cloud {
             writeln!(config, "    - {{name: {user}, password: '{HASH}', assignments: {assignment}}}")
                 .unwrap();
         }
-        let file = files.path().join("config.yaml");
-        fs::write(&file, config).unwrap();
+        fs::write(files.path().join("config.yaml"), config).unwrap();
         fs::create_dir(files.path().join("config.d")).unwrap();
         change(&files.path().join("config.d"), networking);
+        let portcullis = None;
+        let mut cloud = Cloud { files, identity, networking, telemetry, portcullis, ovn, _ports: ports };
+        cloud.restart();
+        cloud
+    }
+
+    /// Kills it at once, as a power failure would.
+    pub(crate) fn kill(&mut self) {
+        self.portcullis = None;
+    }
+
+    /// Starts it (again); returns when it is ready.
+    pub(crate) fn restart(&mut self) {
+        self.kill();
         let mut portcullis = Launch::path("portcullis", env!("CARGO_BIN_EXE_portcullis"))
             .args(["serve", "--config"])
-            .arg(&file)
-            .start(&Namespace::host(), files.path())
+            .arg(self.path("config.yaml"))
+            .start(&Namespace::host(), self.files.path())
             .unwrap();
-        portcullis.wait_until(Duration::from_secs(30), || answers(telemetry, "/readyz")).unwrap();
-        Cloud { files, networking, identity, _portcullis: portcullis, _ovn: ovn, _ports: ports }
+        portcullis.wait_until(Duration::from_secs(30), || answers(self.telemetry, "/readyz")).unwrap();
+        self.portcullis = Some(portcullis);
+    }
+
+    /// A token, as a client gets one.
+    pub(crate) fn token(&self, user: &str, project: &str) -> String {
+        let domain = json!({"id": "default"});
+        let user = json!({"name": user, "password": PASSWORD, "domain": domain});
+        let auth = json!({"auth": {
+            "identity": {"methods": ["password"], "password": {"user": user}},
+            "scope": {"project": {"name": project, "domain": domain}},
+        }});
+        let mut connection = Http::connect(&self.identity.to_string()).unwrap();
+        let headers = [("Content-Type", "application/json")];
+        let answer = connection.ask("POST", "/v3/auth/tokens", &headers, &auth.to_string()).unwrap();
+        answer.header("x-subject-token").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+    }
+
+    /// What it logged since it was started last.
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(self.path("portcullis.log")).unwrap()
     }
 
     /// Another server on the same database, with a configuration that differs by a drop-in; and where its identity is.

@@ -3,6 +3,7 @@
 
 mod ansible;
 mod cloud;
+mod faults;
 mod openstack;
 mod serving;
 mod tempest;

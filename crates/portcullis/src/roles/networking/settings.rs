@@ -8,7 +8,7 @@ use portcullis_networking::listen::CertificateFiles;
 use portcullis_ovn::{Options, StoreSettings};
 use portcullis_ovsdb::Tls;
 
-use crate::config::{Loaded, Mode, ServerTls};
+use crate::config::{Loaded, Mode, RemoteAddress, ServerTls};
 use crate::exit::Failure;
 
 /// Where clients come in.
@@ -101,7 +101,7 @@ pub(super) fn store(loaded: &Loaded) -> Result<StoreSettings, Failure> {
         return Err(mistake(loaded, "networking.northbound.remotes", "name the database's address at least"));
     }
     Ok(StoreSettings {
-        remotes: northbound.remotes.iter().filter_map(|remote| remote.remote()).collect(),
+        remotes: northbound.remotes.iter().filter_map(RemoteAddress::remote).collect(),
         tls,
         durable: northbound.durable,
         coexist: northbound.coexist,

@@ -69,7 +69,10 @@ fn hash_password(typed: &str) -> (i32, String) {
 fn a_password_is_typed_twice_and_never_shown() {
     let (code, text) = hash_password("correct horse\ncorrect horse\n");
     assert_eq!(code, 0, "{text}");
-    assert!(text.starts_with("Password: \r\nAgain: \r\n$argon2id$v=19$") && !text.contains("horse"), "{text:?}");
+    assert!(
+        text.starts_with("Password: \r\nAgain: \r\n$argon2id$v=19$") && !text.contains("horse"),
+        "{text:?}"
+    );
     let (code, text) = hash_password("correct horse\ncorrect house\n");
     assert_eq!(code, 2, "{text}");
     assert!(text.contains("the two passwords are not the same") && !text.contains("horse"), "{text:?}");

@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 async fn foreground(path: PathBuf, install: bool, loaded: Loaded) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let directory = Directory::claim(&path)?;
-    let mut starting = spawn_blocking(move || start(directory, install, loaded));
+    let mut starting = spawn_blocking(move || start(directory, install, &loaded));
     let mut interrupted = false;
     let started = tokio::select! {
         started = &mut starting => started,
@@ -86,14 +86,14 @@ async fn foreground(path: PathBuf, install: bool, loaded: Loaded) -> Result<(), 
 }
 
 /// Installs if asked, looks whether everything is there, and starts it.
-fn start(directory: Directory, install: bool, loaded: Loaded) -> Result<(Sandbox, Directory), Failure> {
+fn start(directory: Directory, install: bool, loaded: &Loaded) -> Result<(Sandbox, Directory), Failure> {
     let progress = Progress::new();
     let prepared = || {
         if install {
             let installed = parts::install_missing(|part| part.sandbox != Use::None, &progress);
             installed.map_err(|failure| failure.note("Nothing was started."))?;
         }
-        sandbox::check(&loaded)
+        sandbox::check(loaded)
     };
     if let Err(failure) = prepared() {
         directory.remove();
@@ -176,7 +176,9 @@ fn welcome(directory: &Path, stop: &str) -> String {
     // Its clients are welcome, not needed.
     let networking = match catalogue::find("openstack") {
         Ok(_) => "openstack security group list",
-        Err(_) => "curl $PORTCULLIS_NETWORKING_URL   (`portcullis parts --install` brings the openstack client)",
+        Err(_) => {
+            "curl $PORTCULLIS_NETWORKING_URL   (`portcullis parts --install` brings the openstack client)"
+        }
     };
     format!(
         "\nEverything runs. Try, in another terminal:\n  source {shown}/env\n  {networking}\n  \

@@ -99,7 +99,11 @@ fn check_schema(path: &Path) -> Result<(), Failure> {
 
 impl Sandbox {
     /// Starts everything, what does not depend on each other at the same time.
-    pub(crate) fn start(directory: &Directory, loaded: Loaded, progress: &Progress) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        directory: &Directory,
+        loaded: &Loaded,
+        progress: &Progress,
+    ) -> Result<Self, Failure> {
         let (ovn, kubernetes, aws) = thread::scope(|scope| {
             let ovn = scope.spawn(|| start_ovn(directory, progress));
             let kubernetes = scope.spawn(|| start_kubernetes(directory, progress));
@@ -213,7 +217,7 @@ fn start_aws(directory: &Directory, progress: &Progress) -> Result<AwsSimulator,
 /// Runs `portcullis serve`, the same as in production, with a configuration of its own.
 fn start_portcullis(
     directory: &Directory,
-    loaded: Loaded,
+    loaded: &Loaded,
     ovn: &Ovn,
     progress: &Progress,
 ) -> Result<(Process, Cloud), Failure> {
@@ -223,7 +227,7 @@ fn start_portcullis(
     let mut ports = Vec::new();
     let usual = [TELEMETRY_PORT, NETWORKING_PORT, IDENTITY_PORT];
     for ((keys, listen), usual) in listens(&mut config).into_iter().zip(usual) {
-        if chosen_address(&loaded, keys, listen.0).is_none() {
+        if chosen_address(loaded, keys, listen.0).is_none() {
             let port = Port::preferably(usual).map_err(failure)?;
             listen.0.set_port(port.number());
             ports.push(port);

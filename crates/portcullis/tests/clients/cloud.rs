@@ -90,16 +90,7 @@ impl Cloud {
 
     /// A token, as a client gets one.
     pub(crate) fn token(&self, user: &str, project: &str) -> String {
-        let domain = json!({"id": "default"});
-        let user = json!({"name": user, "password": PASSWORD, "domain": domain});
-        let auth = json!({"auth": {
-            "identity": {"methods": ["password"], "password": {"user": user}},
-            "scope": {"project": {"name": project, "domain": domain}},
-        }});
-        let mut connection = Http::connect(&self.identity.to_string()).unwrap();
-        let headers = [("Content-Type", "application/json")];
-        let answer = connection.ask("POST", "/v3/auth/tokens", &headers, &auth.to_string()).unwrap();
-        answer.header("x-subject-token").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+        token(&self.identity.to_string(), user, project)
     }
 
     /// What it logged since it was started last.
@@ -157,6 +148,20 @@ impl Cloud {
             self.command("openstack", user, project).args(words.split_whitespace()).output().unwrap();
         said(words, &output)
     }
+}
+
+/// A token of a user whose password is [`PASSWORD`], from who gives them.
+pub(crate) fn token(identity: &str, user: &str, project: &str) -> String {
+    let domain = json!({"id": "default"});
+    let user = json!({"name": user, "password": PASSWORD, "domain": domain});
+    let auth = json!({"auth": {
+        "identity": {"methods": ["password"], "password": {"user": user}},
+        "scope": {"project": {"name": project, "domain": domain}},
+    }});
+    let mut connection = Http::connect(identity).unwrap();
+    let headers = [("Content-Type", "application/json")];
+    let answer = connection.ask("POST", "/v3/auth/tokens", &headers, &auth.to_string()).unwrap();
+    answer.header("x-subject-token").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
 }
 
 /// What a program said; it must have succeeded.

@@ -1,11 +1,13 @@
 //! How the two APIs are served: with TLS, on one port, read-only, with and without their database.
 
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 
 use portcullis_testkit::parts::Authority;
+use portcullis_testkit::{Http, Keystone};
 
-use crate::cloud::{Cloud, said};
+use crate::cloud::{Cloud, PASSWORD, said, token};
 
 #[test]
 fn both_apis_share_a_port_with_tls() {
@@ -53,4 +55,26 @@ fn a_server_that_observes_shows_everything_and_changes_nothing() {
     let why = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && why.contains("only watches (mode: observe)"), "{why}");
     assert_eq!(cloud.openstack("ann", "blue", "network list -f value -c Name"), "web");
+}
+
+#[test]
+fn an_existing_keystone_says_who_may_do_what() {
+    let keystone = Keystone::start(3600);
+    keystone.add_user("ann", PASSWORD, "blue", "member");
+    let cloud = Cloud::start_with(&[], |drop_ins: &Path, _| {
+        let settings = format!(
+            "identity: {{keystone: {{url: 'http://{}', user: admin, project: admin, password: {PASSWORD}}}}}\n",
+            keystone.address()
+        );
+        fs::write(drop_ins.join("keystone.yaml"), settings).unwrap();
+    });
+    assert!(TcpStream::connect(cloud.identity).is_err(), "no other identity is served");
+    let mut connection = Http::connect(&cloud.networking.to_string()).unwrap();
+    let mut make = |token: &str| {
+        let headers = [("X-Auth-Token", token), ("Content-Type", "application/json")];
+        connection.ask("POST", "/v2.0/networks", &headers, r#"{"network": {"name": "web"}}"#).unwrap()
+    };
+    let made = make(&token(&keystone.address(), "ann", "blue"));
+    assert_eq!((made.status, &made.json()["network"]["name"]), (201, &"web".into()), "{made:?}");
+    assert_eq!(make("forged").status, 401);
 }

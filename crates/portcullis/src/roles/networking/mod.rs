@@ -65,7 +65,9 @@ pub(crate) async fn start(
         Who::Keystone(_) => {}
         Who::Local(local) => {
             if config.identity.local.users.is_empty() {
-                warn!("nobody can log in: identity.local.users has no user, and identity.keystone is not set");
+                warn!(
+                    "nobody can log in: identity.local.users has no user, and identity.keystone is not set"
+                );
             }
             let users = config.identity.local.users.len();
             if let Some(identity) = identity {
@@ -137,7 +139,8 @@ async fn watch_store(store: Store, check: Check, mut stop: watch::Receiver<bool>
         match (store.is_open(), store.state()) {
             (true, Ok(())) => check.ready(),
             (true, Err(why)) => {
-                check.not_ready(format!("reads are answered, changes are not: no northbound database: {why}"));
+                check
+                    .not_ready(format!("reads are answered, changes are not: no northbound database: {why}"));
             }
             (false, Ok(())) => check.not_ready("the northbound database is being looked at"),
             (false, Err(why)) => check.not_ready(format!("no northbound database: {why}")),

@@ -63,11 +63,7 @@ impl Doors {
     }
 }
 
-fn certificate(
-    loaded: &Loaded,
-    section: &str,
-    tls: &ServerTls,
-) -> Result<Option<CertificateFiles>, Failure> {
+fn certificate(loaded: &Loaded, section: &str, tls: &ServerTls) -> Result<Option<CertificateFiles>, Failure> {
     let missing = match (&tls.certificate, &tls.key) {
         (Some(certificate), Some(key)) => {
             return Ok(Some(CertificateFiles { certificate: certificate.clone(), key: key.clone() }));
@@ -76,7 +72,8 @@ fn certificate(
         (Some(_), None) => "key",
         (None, Some(_)) => "certificate",
     };
-    let what = format!("{missing} is missing: TLS takes a certificate and its key; without both there is none");
+    let what =
+        format!("{missing} is missing: TLS takes a certificate and its key; without both there is none");
     Err(mistake(loaded, &format!("{section}.tls"), what))
 }
 

@@ -32,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Install first what is missing: Debian packages, parts built from Go modules
+    /// Install first what is missing: Debian and Python packages, parts built from Go modules
     #[arg(long)]
     install: bool,
 

@@ -156,7 +156,7 @@ impl Networking {
             dry_run: flag(&request.query, "dry_run"),
         };
         let collection = path.get(1).copied().unwrap_or_default();
-        match (&request.method, &path[1..]) {
+        match (&request.method, path.get(1..).unwrap_or_default()) {
             (&Method::GET, ["security-groups", "export"]) => transfer::export(self, request, &context),
             (&Method::PUT, ["security-groups", "import"]) => transfer::import(self, request, context).await,
             (&Method::POST, ["explain"]) => explain::answer(self, request, &context),

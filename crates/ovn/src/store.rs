@@ -190,8 +190,20 @@ impl Store {
     /// What would have to be done to the database so that it holds what its objects need: nothing, unless somebody else
     /// changed rows of ours.
     pub fn drift(&self) -> Transaction {
-        let model = self.model();
-        self.inner.client.read(|replica| mend(&model, &self.inner.options, replica))
+        loop {
+            let model = self.model();
+            let drift = self.inner.client.read(|replica| {
+                // The objects are a moment behind the rows while a change comes in.
+                let row = replica.row(NOTE, JOURNAL);
+                let generation = row.and_then(|row| row.get("records").value_of("generation")?.parse().ok());
+                (generation.unwrap_or(0) == model.generation)
+                    .then(|| mend(&model, &self.inner.options, replica))
+            });
+            match drift {
+                Some(drift) => return drift,
+                None => std::thread::yield_now(),
+            }
+        }
     }
 
     /// Decides on a change and makes it. The decision may be asked several times, on newer objects each time, and only
@@ -239,6 +251,7 @@ impl Models {
             model.unreadable.remove_mut(&change.uuid);
             if let Some(old) = &change.old
                 && let Meaning::Object(kind) = meaning(old)
+                && change.new.as_ref().map(|new| meaning(new)) != Some(Meaning::Object(kind))
             {
                 rows::forget(&mut model, change.table, kind, change.uuid);
             }
@@ -253,6 +266,7 @@ impl Models {
             {
                 let why = format!("row {} of {}, a {}: {error}", change.uuid, change.table, kind.name());
                 error!(table = change.table, row = %change.uuid, kind = kind.name(), %error, "a row of ours cannot be read");
+                rows::forget(&mut model, change.table, kind, change.uuid);
                 model.unreadable.insert_mut(change.uuid, why.into());
             }
         }

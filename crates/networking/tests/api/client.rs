@@ -9,6 +9,7 @@ use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use portcullis_networking::{Authenticate, Caller, Error, Networking, Settings};
 use portcullis_ovn::{Options, Store, StoreSettings};
+use portcullis_ovsdb::Transaction;
 use portcullis_testkit::parts::ovn::Ovn;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
@@ -91,10 +92,15 @@ impl Api {
         Arc::new(Api { ovn, store, router })
     }
 
+    /// What is not in the database as the objects need it.
+    pub(crate) fn drift(&self) -> Transaction {
+        self.store.drift()
+    }
+
     /// Every change leaves the database exactly as its objects need it.
     #[track_caller]
     pub(crate) fn assert_no_drift(&self) {
-        let drift = self.store.drift();
+        let drift = self.drift();
         assert!(drift.is_empty(), "{}", serde_json::to_string_pretty(&drift).unwrap());
     }
 

@@ -6,6 +6,7 @@
 mod availability;
 mod client;
 mod default_rules;
+mod drift;
 mod dry_run;
 mod explain;
 mod idempotent;

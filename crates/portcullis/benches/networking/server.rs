@@ -91,7 +91,8 @@ impl Server {
 
     /// Waits until northd has done all it has to do.
     pub(crate) fn settle(&self) {
-        self.ovn.settle().unwrap();
+        // With a whole site in the database it takes its time.
+        self.ovn.nbctl(&["--timeout=600", "--wait=sb", "sync"]).unwrap();
     }
 
     /// What the program holds in memory, in bytes.

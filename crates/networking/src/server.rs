@@ -8,7 +8,7 @@ use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
-use portcullis_ovn::{Draft, Store, Stored};
+use portcullis_ovn::{Draft, Rejected, Store, StoreError, Stored};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
@@ -144,7 +144,7 @@ impl Networking {
         let caller = self.identity.caller(token).await?;
         if !self.store.is_open() {
             let why = self.store.state().err().unwrap_or_else(|| "it is being looked at".into());
-            return Err(portcullis_ovn::StoreError::Unavailable(why.to_string()).into());
+            return Err(StoreError::Unavailable(why.to_string()).into());
         }
         if !caller.is_reader() {
             return Err(Error::forbidden("project_reader"));
@@ -215,7 +215,11 @@ impl Networking {
             let context = context.clone();
             let ensure =
                 move |draft: &mut Draft| security_group::ensure_default(draft, &context, &project).map(drop);
-            self.store.change(ensure).await?;
+            match self.store.change(ensure).await {
+                // Who may not change anything can still look at what there is.
+                Err(Rejected::Store(StoreError::ReadOnly)) => {}
+                made => made?,
+            }
             model = self.store.model();
         }
         let address = format!("{}/v2.0/{}", request.origin, R::COLLECTION);

@@ -67,7 +67,7 @@ pub enum OpenError {
     TooNew { found: String },
     #[error(
         "the northbound database has rows that are not ours: {0}. Nothing was changed. \
-         If another system may keep its rows there, set networking.coexist to true: its rows are then never touched"
+         If another system may keep its rows there, set networking.northbound.coexist to true: its rows are then never touched"
     )]
     Foreign(String),
     #[error("the rows that objects need could not be written: {0}")]

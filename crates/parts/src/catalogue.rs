@@ -13,8 +13,19 @@ pub struct Part {
     pub purpose: &'static str,
     pub source: Source,
     pub programs: &'static [&'static str],
-    /// `portcullis up` needs it; the others are for tests only.
-    pub for_sandbox: bool,
+    /// Whether `portcullis up` has a use for it.
+    pub sandbox: Use,
+}
+
+/// What a part is to the sandbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Use {
+    /// It does not start without it.
+    Needed,
+    /// Installed with the rest, but it starts without.
+    Welcome,
+    /// For tests only.
+    None,
 }
 
 /// Where a part comes from.
@@ -25,7 +36,12 @@ pub enum Source {
     /// A module of ours that pins everything it is built from. Building takes minutes, once.
     Go(GoModule),
     /// A Python package in an environment of its own.
-    Python { version: &'static str, requirements: &'static str },
+    Python {
+        version: &'static str,
+        requirements: &'static str,
+        /// A directory of packages of which only one is of use, and which; the others are removed.
+        only: Option<(&'static str, &'static str)>,
+    },
 }
 
 /// Go sources that are part of this program.
@@ -58,7 +74,7 @@ pub const PARTS: &[Part] = &[
         purpose: "network namespaces, packet filters",
         source: Source::Debian { packages: &["iproute2", "nftables", "ethtool"] },
         programs: &["ip", "nft", "ethtool"],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "OVN",
@@ -75,21 +91,25 @@ pub const PARTS: &[Part] = &[
             "ovn-nbctl",
             "ovn-sbctl",
         ],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "HAProxy",
         purpose: "load balancer",
         source: Source::Debian { packages: &["haproxy"] },
         programs: &["haproxy"],
-        for_sandbox: false,
+        sandbox: Use::None,
     },
     Part {
         name: "moto",
         purpose: "AWS simulator",
-        source: Source::Python { version: "5.2.5", requirements: include_str!("../python/moto.txt") },
+        source: Source::Python {
+            version: "5.2.5",
+            requirements: include_str!("../python/moto.txt"),
+            only: None,
+        },
         programs: &["moto_server"],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "OpenStack clients",
@@ -97,16 +117,33 @@ pub const PARTS: &[Part] = &[
         source: Source::Python {
             version: "10.5.0",
             requirements: include_str!("../python/openstack-clients.txt"),
+            only: None,
         },
         programs: &["openstack", "stestr"],
-        for_sandbox: false,
+        sandbox: Use::Welcome,
+    },
+    Part {
+        name: "Ansible",
+        purpose: "playbooks, with the modules for OpenStack",
+        source: Source::Python {
+            version: "12.3.0",
+            requirements: include_str!("../python/ansible.txt"),
+            // The modules for everything else are 450 MB.
+            only: Some(("ansible_collections", "openstack")),
+        },
+        programs: &["ansible-playbook"],
+        sandbox: Use::None,
     },
     Part {
         name: "Keystone",
         purpose: "OpenStack's identity",
-        source: Source::Python { version: "30.0.0", requirements: include_str!("../python/keystone.txt") },
+        source: Source::Python {
+            version: "30.0.0",
+            requirements: include_str!("../python/keystone.txt"),
+            only: None,
+        },
         programs: &["keystone-manage"],
-        for_sandbox: false,
+        sandbox: Use::None,
     },
     Part {
         name: "etcd",
@@ -119,7 +156,7 @@ pub const PARTS: &[Part] = &[
             keep: &[],
         }),
         programs: &["etcd"],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "Kubernetes",
@@ -146,7 +183,7 @@ pub const PARTS: &[Part] = &[
             keep: &[],
         }),
         programs: &["kube-apiserver", "kube-controller-manager", "kube-proxy", "kubectl"],
-        for_sandbox: true,
+        sandbox: Use::Needed,
     },
     Part {
         name: "Cluster API",
@@ -159,7 +196,7 @@ pub const PARTS: &[Part] = &[
             keep: &[("sigs.k8s.io/cluster-api", "core/config", "config")],
         }),
         programs: &["cluster-api-core"],
-        for_sandbox: false,
+        sandbox: Use::None,
     },
 ];
 
@@ -310,8 +347,8 @@ mod tests {
             });
             assert!(required, "go.mod of {name} does not require {wanted}");
         }
-        for (name, package) in [("moto", "moto"), ("Keystone", "keystone")] {
-            let Source::Python { version, requirements } = &part(name).source else {
+        for (name, package) in [("moto", "moto"), ("Keystone", "keystone"), ("Ansible", "ansible")] {
+            let Source::Python { version, requirements, .. } = &part(name).source else {
                 panic!("{name} is a Python package")
             };
             assert!(requirements.lines().any(|line| line == format!("{package}=={version}")));
@@ -334,7 +371,7 @@ mod tests {
         let source = |files, keep| {
             Source::Go(GoModule { version: "1", files, packages: &[], version_variables: &[], keep })
         };
-        let part = |source| Part { name: "x", purpose: "", source, programs: &[], for_sandbox: false };
+        let part = |source| Part { name: "x", purpose: "", source, programs: &[], sandbox: Use::None };
         let directories = [
             part(source(&[("go.mod", "one")], &[])),
             part(source(&[("go.mod", "two")], &[])),

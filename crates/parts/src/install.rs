@@ -27,9 +27,10 @@ pub fn install(part: &Part, progress: Progress<'_>) -> Result<()> {
         Source::Go(module) => {
             into_cache(part, progress, |directory, progress| go(module, directory, progress))
         }
-        Source::Python { requirements, .. } => {
-            into_cache(part, progress, |directory, progress| python(requirements, directory, progress))
-        }
+        Source::Python { requirements, only, .. } => into_cache(part, progress, |directory, progress| {
+            python(requirements, directory, progress)?;
+            only.map_or(Ok(()), |(group, package)| keep_only(directory, group, package))
+        }),
     }?;
     match part.missing().as_slice() {
         [] => Ok(()),
@@ -217,6 +218,23 @@ fn python(requirements: &str, directory: &Path, progress: Progress<'_>) -> Resul
     Watched::build(pip).run(|_| {})
 }
 
+/// Removes all packages of a group but one.
+fn keep_only(environment: &Path, group: &str, package: &str) -> Result<()> {
+    let cannot = |error| Error::io(format!("cannot remove packages in {}", environment.display()))(error);
+    let library = environment.join("lib");
+    // There is one: that of the Python which made the environment.
+    for python in fs::read_dir(&library).map_err(cannot)? {
+        let group = python.map_err(cannot)?.path().join("site-packages").join(group);
+        for entry in fs::read_dir(&group).map_err(cannot)? {
+            let entry = entry.map_err(cannot)?;
+            if entry.file_name() != package && entry.file_type().map_err(cannot)?.is_dir() {
+                fs::remove_dir_all(entry.path()).map_err(cannot)?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A command whose standard error is followed line by line.
 struct Watched {
     command: Command,
@@ -323,6 +341,19 @@ fn cannot_run(command: &Command, error: std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_a_group_of_packages_one_is_kept() {
+        let environment = tempfile::tempdir().unwrap();
+        let group = environment.path().join("lib/python3.11/site-packages/group");
+        for package in ["one", "other"] {
+            fs::create_dir_all(group.join(package)).unwrap();
+        }
+        fs::write(group.join("module.py"), "").unwrap();
+        keep_only(environment.path(), "group", "one").unwrap();
+        assert!(group.join("one").exists() && group.join("module.py").exists());
+        assert!(!group.join("other").exists());
+    }
 
     #[test]
     fn a_go_that_is_too_old_is_refused() {

@@ -25,6 +25,9 @@ pub struct Chassis {
     processes: Vec<Process>,
 }
 
+/// What the switch is called in the southbound database.
+pub const CHASSIS: &str = "portcullis";
+
 const START: Duration = Duration::from_secs(60);
 
 impl Ovn {
@@ -49,7 +52,7 @@ impl Ovn {
         ovn.nbctl(&["init"])?;
         if ovn.chassis.is_some() {
             // Until it is registered, there is no switch for `settle` to wait for.
-            let registered = ["--timeout=30", "wait-until", "Chassis", "portcullis"];
+            let registered = ["--timeout=30", "wait-until", "Chassis", CHASSIS];
             run(
                 &Namespace::host(),
                 "ovn-sbctl",
@@ -103,7 +106,7 @@ impl Chassis {
             "set",
             "Open_vSwitch",
             ".",
-            "external_ids:system-id=portcullis",
+            &format!("external_ids:system-id={CHASSIS}"),
             &format!("external_ids:ovn-remote={southbound}"),
             "external_ids:ovn-encap-type=geneve",
             "external_ids:ovn-encap-ip=127.0.0.1",

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{completions, down, parts, serve, show_config, up, version};
+use crate::commands::{completions, down, hash_password, parts, serve, show_config, up, version};
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
 use crate::output::Color;
@@ -65,6 +65,7 @@ enum Command {
     Down(down::Args),
     Serve(serve::Args),
     ShowConfig(show_config::Args),
+    HashPassword(hash_password::Args),
     Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -79,6 +80,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::Down(args) => down::run(args),
         Command::Serve(args) => serve::run(args),
         Command::ShowConfig(args) => show_config::run(args),
+        Command::HashPassword(args) => hash_password::run(&args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

@@ -1,6 +1,7 @@
 //! Taking an address to serve on.
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 
 use tokio::net::TcpListener;
 
@@ -13,10 +14,16 @@ pub(crate) async fn bind(
     key: &[&str],
     address: ListenAddress,
 ) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address.0).await.map_err(|error| cannot_listen(loaded, key, address, &error))
+    TcpListener::bind(address.0).await.map_err(|error| cannot_listen(loaded, key, address.0, &error))
 }
 
-fn cannot_listen(loaded: &Loaded, key: &[&str], address: ListenAddress, error: &io::Error) -> Failure {
+/// Why an address cannot be had, and what to do about it.
+pub(crate) fn cannot_listen(
+    loaded: &Loaded,
+    key: &[&str],
+    address: SocketAddr,
+    error: &io::Error,
+) -> Failure {
     let name = key.join(".");
     let origin = match loaded.origin(key) {
         Some(at) => format!("{name}, {at}"),
@@ -26,7 +33,7 @@ fn cannot_listen(loaded: &Loaded, key: &[&str], address: ListenAddress, error: &
     let (problem, advice) = match error.kind() {
         ErrorKind::AddrInUse => (
             "the port is in use by another program".to_owned(),
-            format!("Stop that program (`ss -ltnp 'sport = :{}'` names it), {other}", address.0.port()),
+            format!("Stop that program (`ss -ltnp 'sport = :{}'` names it), {other}", address.port()),
         ),
         ErrorKind::AddrNotAvailable => (
             "this machine does not have that address".to_owned(),

@@ -76,7 +76,7 @@ impl Step {
     pub(crate) fn done(self, result: &str) {
         let took = seconds(self.started.elapsed());
         let shared = lock(&self.shared);
-        write(&format!("  {DONE}✓{DONE:#} {:<18} {result:<48} {FAINT}{took:>6}{FAINT:#}\n", self.title));
+        write(&format!("  {DONE}✓{DONE:#} {:<18} {result:<56} {FAINT}{took:>6}{FAINT:#}\n", self.title));
         drop(shared);
     }
 }

@@ -105,12 +105,23 @@ fn two_live_side_by_side_and_leave_nothing_behind() {
         let (code, text) = run(directory, &["up", "--detach"]);
         assert_eq!(code, 0, "{text}");
         assert!(text.contains(&format!("source {}/env", directory.display())), "{text}");
-        assert!(text.contains("✓ Kubernetes API"), "{text}");
+        assert!(text.contains("✓ Kubernetes API") && text.contains("✓ Networking API"), "{text}");
+        assert!(text.contains("openstack security group list"), "{text}");
     }
     in_sandbox(&one, "kubectl create namespace only-in-one && ovn-nbctl ls-add only-in-one");
     assert!(in_sandbox(&one, "kubectl get namespaces && ovn-nbctl show").matches("only-in-one").count() >= 2);
     assert!(!in_sandbox(&two, "kubectl get namespaces && ovn-nbctl show").contains("only-in-one"));
     assert!(in_sandbox(&one, "portcullis version").contains("portcullis "));
+    for (directory, name) in [(&one, "in-one"), (&two, "in-two")] {
+        in_sandbox(directory, &format!("openstack --os-cloud portcullis-demo network create {name}"));
+        let networks = in_sandbox(directory, "openstack network list -f value -c Name --sort-column Name");
+        assert_eq!(networks, format!("blue\n{name}\n"));
+    }
+    // What an environment says already does not win over the file.
+    let groups = "OS_USERNAME=nobody; export OS_USERNAME; . $(dirname $KUBECONFIG)/env; \
+                  openstack --os-cloud portcullis-demo security group list -f value -c Name --sort-column Name";
+    assert_eq!(in_sandbox(&one, groups), "default\nweb\n");
+    assert!(in_sandbox(&one, "curl -sf $PORTCULLIS_NETWORKING_URL").contains("v2.0"));
     let simulator = in_sandbox(&one, "echo $AWS_ENDPOINT_URL");
     TcpStream::connect(simulator.trim().trim_start_matches("http://")).unwrap();
 

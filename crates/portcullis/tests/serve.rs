@@ -135,6 +135,24 @@ fn it_tells_about_itself() {
     assert_eq!(body(&missing), "no /healthz here; there is /livez, /readyz and /metrics\n");
 }
 
+/// Neither the lack of a database nor of users keeps it from starting: both may come.
+#[test]
+fn it_says_which_database_is_missing_and_ends_without_it() {
+    let mut server = Server::start(
+        "networking:\n  enabled: true\n  listen: 127.0.0.1:0\n  northbound: {remotes: ['unix:/nowhere/nb.sock']}\n\
+         identity: {listen: '127.0.0.1:0'}\n",
+    );
+    let readyz = server.get("/readyz");
+    assert!(readyz.starts_with("HTTP/1.1 503 "), "{readyz}");
+    assert!(readyz.contains("\nnetworking: not ready: no northbound database: "), "{readyz}");
+    let metrics = server.get("/metrics");
+    for line in ["\nportcullis_ready{check=\"networking\"} 0\n", "\nportcullis_objects{kind=\"port\"} 0\n"] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+    server.signal(Signal::SIGTERM);
+    assert_eq!(server.wait().code(), Some(0));
+}
+
 #[test]
 fn either_signal_ends_it_well() {
     for (signal, name) in [(Signal::SIGTERM, "SIGTERM"), (Signal::SIGINT, "SIGINT")] {

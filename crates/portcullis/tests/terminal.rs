@@ -1,7 +1,8 @@
-//! What is different on a terminal: colours, and nothing else. `script` gives the program one.
+//! What is different on a terminal: colours, and questions. `script` gives the program one.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+use std::io::Write;
 use std::process::{Command, Stdio};
 
 const RED: &str = "\u{1b}[31m";
@@ -41,4 +42,41 @@ fn there_are_none_in_a_pipe() {
     let output =
         command.args(["show-config", "--config", "/nowhere.yaml"]).env("TERM", "xterm").output().unwrap();
     assert!(!String::from_utf8(output.stderr).unwrap().contains('\u{1b}'));
+}
+
+/// What `portcullis hash-password` prints to who types these lines, and its exit code.
+fn hash_password(typed: &str) -> (i32, String) {
+    let line = format!("{} hash-password", env!("CARGO_BIN_EXE_portcullis"));
+    let mut script = Command::new("script")
+        .args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"])
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut keyboard = script.stdin.take().unwrap();
+    for line in typed.split_inclusive(['\n', '\u{3}']) {
+        // What is typed before the question is thrown away.
+        std::thread::sleep(std::time::Duration::from_millis(700));
+        keyboard.write_all(line.as_bytes()).unwrap();
+    }
+    let output = script.wait_with_output().unwrap();
+    drop(keyboard);
+    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+}
+
+#[test]
+fn a_password_is_typed_twice_and_never_shown() {
+    let (code, text) = hash_password("correct horse\ncorrect horse\n");
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        text.starts_with("Password: \r\nAgain: \r\n$argon2id$v=19$") && !text.contains("horse"),
+        "{text:?}"
+    );
+    let (code, text) = hash_password("correct horse\ncorrect house\n");
+    assert_eq!(code, 2, "{text}");
+    assert!(text.contains("the two passwords are not the same") && !text.contains("horse"), "{text:?}");
+    let (code, text) = hash_password("corr\u{3}");
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("interrupted by SIGINT"), "{text:?}");
 }

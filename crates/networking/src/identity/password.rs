@@ -19,7 +19,10 @@ impl PasswordHash {
     /// Takes a hash in PHC form. What is wrong is said without it: it may be a password, written in the wrong place.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = |why: &str| {
-            Err(format!("expected an argon2 hash in PHC form ($argon2id$v=19$m=…,t=…,p=…$salt$hash): {why}"))
+            Err(format!(
+                "expected an argon2 hash in PHC form ($argon2id$v=19$m=…,t=…,p=…$salt$hash), such as \
+                 `portcullis hash-password` prints: {why}"
+            ))
         };
         let Ok(hash) = phc::PasswordHash::new(text) else { return wrong("this is not in that form") };
         if !hash.algorithm.as_str().starts_with("argon2") {

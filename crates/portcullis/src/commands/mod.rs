@@ -2,6 +2,7 @@
 
 pub(crate) mod completions;
 pub(crate) mod down;
+pub(crate) mod hash_password;
 pub(crate) mod parts;
 pub(crate) mod serve;
 pub(crate) mod show_config;

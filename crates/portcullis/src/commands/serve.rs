@@ -47,19 +47,21 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
 
     let readiness = Readiness::default();
     let check = readiness.register("serve");
-    let router = telemetry::router(readiness.clone(), Metrics::new(VERSION, readiness.clone()));
+    let mut metrics = Metrics::new(VERSION, readiness.clone());
     // Sent or dropped, it means stop.
     let (stop, stopped) = watch::channel(false);
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
-    let mut telemetry_stopped = stopped.clone();
+    if loaded.config.networking.enabled {
+        roles::networking::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
+    }
+    // After the roles, which add what they count.
+    let router = telemetry::router(readiness, metrics);
+    let mut telemetry_stopped = stopped;
     tasks.spawn(async move {
         let stopped = async move { drop(telemetry_stopped.wait_for(|stop| *stop).await) };
         let served = telemetry::serve(listener, router, stopped).await;
         Ok(served.context("the telemetry server failed")?)
     });
-    if loaded.config.networking.enabled {
-        roles::networking::start(loaded, &readiness, &stopped, &mut tasks).await?;
-    }
     check.ready();
     info!(version = VERSION, mode = %loaded.config.mode, config = files(loaded), listen = %listen, "serving");
 

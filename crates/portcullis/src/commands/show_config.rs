@@ -11,7 +11,8 @@ use crate::output::{self, Format};
 
 /// Print the configuration
 ///
-/// As YAML or JSON it can be loaded again and means the same. As a table it says where each value comes from.
+/// As YAML or JSON it can be loaded again and means the same, but for passwords and their hashes, which are never
+/// shown. As a table it says where each value comes from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// What to show
@@ -58,7 +59,9 @@ fn table(loaded: &Loaded) -> anyhow::Result<String> {
 
 /// A row for every value that is not a map. A list is one value: files replace it as a whole.
 fn collect<'c>(value: &'c Value, keys: &mut Vec<&'c str>, loaded: &Loaded, rows: &mut Vec<Vec<String>>) {
-    if let Value::Object(map) = value {
+    if let Value::Object(map) = value
+        && !map.is_empty()
+    {
         for (key, value) in map {
             keys.push(key);
             collect(value, keys, loaded, rows);
@@ -66,7 +69,21 @@ fn collect<'c>(value: &'c Value, keys: &mut Vec<&'c str>, loaded: &Loaded, rows:
         }
         return;
     }
-    let shown = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let shown = brief(value);
     let from = loaded.origin(keys).map_or_else(|| "default".to_owned(), ToString::to_string);
     rows.push(vec![keys.join("."), shown, from]);
+}
+
+/// A value for people: of things that have names, those.
+fn brief(value: &Value) -> String {
+    match value {
+        Value::Null => "–".to_owned(),
+        Value::String(text) if text.is_empty() => "–".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) if items.is_empty() => "–".to_owned(),
+        Value::Array(items) => items.iter().map(brief).collect::<Vec<_>>().join(", "),
+        Value::Object(map) if map.is_empty() => "–".to_owned(),
+        Value::Object(map) => map.get("name").map_or_else(|| value.to_string(), brief),
+        other => other.to_string(),
+    }
 }

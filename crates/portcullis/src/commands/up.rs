@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use portcullis_parts::catalogue::{self, Use};
 use tokio::task::spawn_blocking;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -31,7 +32,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 
-    /// Install first what is missing: Debian packages, parts built from Go modules
+    /// Install first what is missing: Debian and Python packages, parts built from Go modules
     #[arg(long)]
     install: bool,
 
@@ -59,7 +60,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 async fn foreground(path: PathBuf, install: bool, loaded: Loaded) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
     let directory = Directory::claim(&path)?;
-    let mut starting = spawn_blocking(move || start(directory, install, loaded));
+    let mut starting = spawn_blocking(move || start(directory, install, &loaded));
     let mut interrupted = false;
     let started = tokio::select! {
         started = &mut starting => started,
@@ -85,14 +86,14 @@ async fn foreground(path: PathBuf, install: bool, loaded: Loaded) -> Result<(), 
 }
 
 /// Installs if asked, looks whether everything is there, and starts it.
-fn start(directory: Directory, install: bool, loaded: Loaded) -> Result<(Sandbox, Directory), Failure> {
+fn start(directory: Directory, install: bool, loaded: &Loaded) -> Result<(Sandbox, Directory), Failure> {
     let progress = Progress::new();
     let prepared = || {
         if install {
-            let installed = parts::install_missing(|part| part.for_sandbox, &progress);
+            let installed = parts::install_missing(|part| part.sandbox != Use::None, &progress);
             installed.map_err(|failure| failure.note("Nothing was started."))?;
         }
-        sandbox::check(&loaded)
+        sandbox::check(loaded)
     };
     if let Err(failure) = prepared() {
         directory.remove();
@@ -172,9 +173,16 @@ fn terminate(child: &Child) {
 
 fn welcome(directory: &Path, stop: &str) -> String {
     let shown = quoted(directory);
+    // Its clients are welcome, not needed.
+    let networking = match catalogue::find("openstack") {
+        Ok(_) => "openstack security group list",
+        Err(_) => {
+            "curl $PORTCULLIS_NETWORKING_URL   (`portcullis parts --install` brings the openstack client)"
+        }
+    };
     format!(
-        "\nEverything runs. Try, in another terminal:\n  source {shown}/env\n  kubectl get services -A\n  ovn-nbctl show\n\
-         Logs are in {}/logs.\n{stop}\n",
+        "\nEverything runs. Try, in another terminal:\n  source {shown}/env\n  {networking}\n  \
+         kubectl get services -A\n  ovn-nbctl show\nLogs are in {}/logs.\n{stop}\n",
         directory.display()
     )
 }

@@ -77,6 +77,14 @@ impl Loaded {
     pub(crate) fn origin(&self, keys: &[&str]) -> Option<&Location> {
         self.merged.written_at(keys)
     }
+
+    /// What is wrong with a value, or with the lack of one, that only shows when it is used.
+    pub(crate) fn mistake(&self, path: &str, what: impl Into<String>) -> Unusable {
+        // Not written anywhere: then it is missing where most would write it.
+        let nowhere = || self.files.last().map_or(Location::Flag, |file| Location::File(Arc::from(&**file)));
+        let at = self.merged.written_near(path).cloned().unwrap_or_else(nowhere);
+        Unusable { errors: vec![Finding::new(at, path, what)], warnings: Vec::new(), why: Why::Wrong }
+    }
 }
 
 impl Sources {

@@ -23,7 +23,7 @@ use tracing_subscriber::filter::Targets;
 
 pub(crate) use finding::Finding;
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
-pub(crate) use networking::{Identity, Networking, RemoteAddress};
+pub(crate) use networking::{Identity, Networking, Northbound, RemoteAddress, ServerTls};
 pub(crate) use set::Setting;
 
 use node::quoted;

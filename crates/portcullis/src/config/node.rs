@@ -90,6 +90,26 @@ impl Node {
         if rest.is_empty() { Some(&entry.key_at) } else { entry.node.written_at(rest) }
     }
 
+    /// Where what stands at a path such as `users[0].name` was written, or the nearest thing around it that was.
+    pub(crate) fn written_near(&self, path: &str) -> Option<&Location> {
+        let steps = path.split(['.', '[']).map(|step| step.trim_end_matches(']'));
+        let (mut node, mut at) = (self, None);
+        for step in steps {
+            let found = match &node.value {
+                Value::Map(entries) => {
+                    entries.iter().find(|e| e.key == step).map(|entry| (&entry.node, &entry.key_at))
+                }
+                Value::List(items) => {
+                    step.parse().ok().and_then(|index: usize| items.get(index)).map(|item| (item, &item.at))
+                }
+                _ => None,
+            };
+            let Some((inner, place)) = found else { break };
+            (node, at) = (inner, Some(place));
+        }
+        at
+    }
+
     /// How many nodes this one is made of, itself included. A long text counts as several.
     pub(crate) fn size(&self) -> usize {
         let text = |text: &str| text.len() / 100;

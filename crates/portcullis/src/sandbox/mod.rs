@@ -1,5 +1,6 @@
 //! Everything on this machine: a local OVN, a local Kubernetes API, an AWS simulator, and Portcullis serving them.
 
+mod cloud;
 mod directory;
 
 use std::fs;
@@ -10,15 +11,17 @@ use std::time::Duration;
 
 use anyhow::Context;
 use portcullis_ovn::schema;
-use portcullis_parts::catalogue::{self, PARTS};
+use portcullis_parts::catalogue::{self, PARTS, Use};
 use portcullis_parts::kubernetes::{self, Kubernetes};
 use portcullis_parts::ovn::{self, Ovn};
 use portcullis_parts::{AwsSimulator, Launch, Namespace, Port, Process, answers};
 
 pub(crate) use directory::{Directory, is_up, stop};
 
-use crate::config::Loaded;
+use self::cloud::Cloud;
+use crate::config::{Config, ListenAddress, Loaded, Mode, Northbound, RemoteAddress, ServerTls};
 use crate::exit::{Exit, Failure};
+use crate::listen::cannot_listen;
 use crate::output;
 use crate::progress::Progress;
 
@@ -26,12 +29,15 @@ use crate::progress::Progress;
 const KUBERNETES_PORT: u16 = 16443;
 const AWS_PORT: u16 = 5000;
 const TELEMETRY_PORT: u16 = 9695;
+const NETWORKING_PORT: u16 = 9696;
+const IDENTITY_PORT: u16 = 35357;
 
 /// A running sandbox. Dropped, it is killed; [`Sandbox::stop`] lets Portcullis end in order.
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     // Dropped in this order: Portcullis before what it works with.
     portcullis: Process,
+    cloud: Cloud,
     kubernetes: Kubernetes,
     ovn: Ovn,
     aws: AwsSimulator,
@@ -40,7 +46,7 @@ pub(crate) struct Sandbox {
 /// Looks for everything that could keep the sandbox from starting, before anything starts.
 pub(crate) fn check(loaded: &Loaded) -> Result<(), Failure> {
     let missing: Vec<_> =
-        PARTS.iter().filter(|part| part.for_sandbox && !part.missing().is_empty()).collect();
+        PARTS.iter().filter(|part| part.sandbox == Use::Needed && !part.missing().is_empty()).collect();
     if !missing.is_empty() {
         let names: Vec<_> =
             missing.iter().map(|part| format!("{} ({})", part.name, part.missing().join(", "))).collect();
@@ -49,21 +55,26 @@ pub(crate) fn check(loaded: &Loaded) -> Result<(), Failure> {
             .note("Install what is missing and start: portcullis up --install   (in a checkout: make up)"));
     }
     check_schema(&ovn::schema_file("ovn-nb"))?;
-    if let Some(listen) = chosen_address(loaded) {
-        TcpListener::bind(listen).map_err(|error| {
-            let what = format!("cannot listen on {listen} (telemetry.listen): {error}");
-            Failure::new(Exit::Lacking, what)
-                .note("Nothing was started.")
-                .note("Choose another address, or none.")
-        })?;
+    for (keys, listen) in listens(&mut loaded.config.clone()) {
+        if let Some(listen) = chosen_address(loaded, keys, listen.0) {
+            TcpListener::bind(listen).map_err(|error| cannot_listen(loaded, keys, listen, &error))?;
+        }
     }
     Ok(())
 }
 
-/// The address for telemetry that the user has chosen. Port 0 leaves the choice to us.
-fn chosen_address(loaded: &Loaded) -> Option<SocketAddr> {
-    let listen = loaded.config.telemetry.listen.0;
-    loaded.origin(&["telemetry", "listen"]).filter(|_| listen.port() != 0).map(|_| listen)
+/// The addresses that Portcullis listens on, and where they stand in the configuration.
+fn listens(config: &mut Config) -> [(&'static [&'static str], &mut ListenAddress); 3] {
+    [
+        (&["telemetry", "listen"], &mut config.telemetry.listen),
+        (&["networking", "listen"], &mut config.networking.listen),
+        (&["identity", "listen"], &mut config.identity.listen),
+    ]
+}
+
+/// An address that the user has chosen. Port 0 leaves the choice to us.
+fn chosen_address(loaded: &Loaded, keys: &[&str], listen: SocketAddr) -> Option<SocketAddr> {
+    loaded.origin(keys).filter(|_| listen.port() != 0).map(|_| listen)
 }
 
 fn check_schema(path: &Path) -> Result<(), Failure> {
@@ -88,7 +99,11 @@ fn check_schema(path: &Path) -> Result<(), Failure> {
 
 impl Sandbox {
     /// Starts everything, what does not depend on each other at the same time.
-    pub(crate) fn start(directory: &Directory, loaded: Loaded, progress: &Progress) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        directory: &Directory,
+        loaded: &Loaded,
+        progress: &Progress,
+    ) -> Result<Self, Failure> {
         let (ovn, kubernetes, aws) = thread::scope(|scope| {
             let ovn = scope.spawn(|| start_ovn(directory, progress));
             let kubernetes = scope.spawn(|| start_kubernetes(directory, progress));
@@ -99,8 +114,8 @@ impl Sandbox {
         let (ovn, kubernetes, aws) = (ovn?, kubernetes?, aws?);
         let kubeconfig = fs::read_to_string(kubernetes.kubeconfig()).context("cannot read the kubeconfig")?;
         directory.write("kubeconfig", &kubeconfig)?;
-        let portcullis = start_portcullis(directory, loaded, progress)?;
-        let sandbox = Sandbox { portcullis, kubernetes, ovn, aws };
+        let (portcullis, cloud) = start_portcullis(directory, loaded, &ovn, progress)?;
+        let sandbox = Sandbox { portcullis, cloud, kubernetes, ovn, aws };
         // Last: whoever finds it may rely on everything else.
         directory.write("env", &sandbox.environment(directory)?)?;
         Ok(sandbox)
@@ -132,12 +147,21 @@ impl Sandbox {
     fn environment(&self, directory: &Directory) -> Result<String, Failure> {
         let own = std::env::current_exe().context("cannot find the program's own path")?;
         let kubectl = catalogue::find("kubectl").map_err(failure)?;
-        let programs: Vec<_> =
-            [&own, &kubectl].into_iter().filter_map(|path| path.parent()).map(quoted).collect();
+        // Who does not have the clients of OpenStack can use the API otherwise.
+        let clients = catalogue::find("openstack").ok();
+        let programs: Vec<_> = [Some(&own), Some(&kubectl), clients.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|path| path.parent())
+            .map(quoted)
+            .collect();
         let variables = [
             ("KUBECONFIG", quoted(&directory.path().join("kubeconfig"))),
             ("OVN_NB_DB", quote(&self.ovn.northbound())),
             ("OVN_SB_DB", quote(&self.ovn.southbound())),
+            ("OS_CLIENT_CONFIG_FILE", quoted(&directory.path().join("clouds.yaml"))),
+            ("OS_CLOUD", "portcullis".into()),
+            ("PORTCULLIS_NETWORKING_URL", quote(&self.cloud.networking_url())),
             ("AWS_ENDPOINT_URL", quote(&self.aws.url())),
             ("AWS_ACCESS_KEY_ID", "sandbox".into()),
             ("AWS_SECRET_ACCESS_KEY", "sandbox".into()),
@@ -147,10 +171,11 @@ impl Sandbox {
             ("PATH", format!("\"$PATH\":{}", programs.join(":"))),
         ];
         let lines = variables.map(|(name, value)| format!("export {name}={value}\n"));
-        Ok(format!(
-            "# For a shell that is to use this sandbox: source it.\nunset AWS_SESSION_TOKEN AWS_PROFILE\n{}",
-            lines.concat()
-        ))
+        // They would win over the files that are named here.
+        let unset = "unset AWS_SESSION_TOKEN AWS_PROFILE OS_AUTH_TYPE OS_AUTH_URL OS_TOKEN OS_USERNAME OS_USER_ID \
+                     OS_PASSWORD OS_PROJECT_NAME OS_PROJECT_ID OS_USER_DOMAIN_NAME OS_USER_DOMAIN_ID \
+                     OS_PROJECT_DOMAIN_NAME OS_PROJECT_DOMAIN_ID OS_REGION_NAME OS_CACERT";
+        Ok(format!("# For a shell that is to use this sandbox: source it.\n{unset}\n{}", lines.concat()))
     }
 }
 
@@ -190,19 +215,30 @@ fn start_aws(directory: &Directory, progress: &Progress) -> Result<AwsSimulator,
 }
 
 /// Runs `portcullis serve`, the same as in production, with a configuration of its own.
-fn start_portcullis(directory: &Directory, loaded: Loaded, progress: &Progress) -> Result<Process, Failure> {
+fn start_portcullis(
+    directory: &Directory,
+    loaded: &Loaded,
+    ovn: &Ovn,
+    progress: &Progress,
+) -> Result<(Process, Cloud), Failure> {
     let step = progress.step("Portcullis");
-    let chosen = chosen_address(&loaded);
-    let mut config = loaded.config;
-    let port = match chosen {
-        Some(_) => None,
-        None => Some(Port::preferably(TELEMETRY_PORT).map_err(failure)?),
-    };
-    if let Some(port) = &port {
-        config.telemetry.listen.0.set_port(port.number());
+    let mut config = loaded.config.clone();
+    // Claimed until it listens on them.
+    let mut ports = Vec::new();
+    let usual = [TELEMETRY_PORT, NETWORKING_PORT, IDENTITY_PORT];
+    for ((keys, listen), usual) in listens(&mut config).into_iter().zip(usual) {
+        if chosen_address(loaded, keys, listen.0).is_none() {
+            let port = Port::preferably(usual).map_err(failure)?;
+            listen.0.set_port(port.number());
+            ports.push(port);
+        }
     }
+    use_sandbox(&mut config, ovn);
     let listen = config.telemetry.listen.0;
-    let file = directory.write("config.yaml", &output::yaml(&config)?)?;
+    let cloud = Cloud { networking: config.networking.listen.0, identity: config.identity.listen.0 };
+    let mut text = serde_json::to_value(&config).context("cannot print the configuration")?;
+    cloud::with_hashes(&mut text, &config.identity.local);
+    let file = directory.write("config.yaml", &output::yaml(&text)?)?;
     let own = std::env::current_exe().context("cannot find the program's own path")?;
     let mut process = Launch::path("portcullis", own)
         .arg("serve")
@@ -212,7 +248,29 @@ fn start_portcullis(directory: &Directory, loaded: Loaded, progress: &Progress) 
         .map_err(failure)?;
     process.wait_until(Duration::from_secs(30), || answers(listen, "/readyz")).map_err(failure)?;
     step.done(&format!("http://{listen}/readyz"));
-    Ok(process)
+
+    let step = progress.step("Networking API");
+    let clouds = cloud.clouds(&config.identity.local.region);
+    directory.write("clouds.yaml", &output::yaml(&clouds)?)?;
+    if config.mode == Mode::Manage {
+        cloud.add_samples().context("cannot make the sample objects")?;
+    }
+    step.done(&format!("{}   identity {}", cloud.networking_url(), cloud.identity_url()));
+    Ok((process, cloud))
+}
+
+/// Turns the Networking API on, with the sandbox's own database and users, whatever else is configured.
+fn use_sandbox(config: &mut Config, ovn: &Ovn) {
+    config.networking.enabled = true;
+    config.networking.tls = ServerTls::default();
+    config.networking.northbound =
+        Northbound { remotes: vec![RemoteAddress(ovn.northbound())], ..Northbound::default() };
+    if ovn.chassis().is_some() && config.networking.gateway_chassis.is_empty() {
+        config.networking.gateway_chassis = vec![ovn::CHASSIS.to_owned()];
+    }
+    config.identity.tls = ServerTls::default();
+    config.identity.keystone = None;
+    config.identity.local = cloud::users();
 }
 
 /// A failure of a part as a failure of the program.

@@ -37,6 +37,11 @@ impl Metrics {
         Self { registry }
     }
 
+    /// Where roles add their own.
+    pub(crate) fn registry(&mut self) -> &mut Registry {
+        &mut self.registry
+    }
+
     pub(crate) fn encode(&self) -> Result<String, fmt::Error> {
         let mut out = String::new();
         text::encode(&mut out, &self.registry)?;

@@ -33,6 +33,12 @@ pub(crate) struct Cloud {
 
 impl Cloud {
     pub(crate) fn start(users: &[User]) -> Self {
+        Self::start_with(users, |_, _| {})
+    }
+
+    /// With another configuration, by drop-ins in a directory that is handed over with the address of the Networking
+    /// API.
+    pub(crate) fn start_with(users: &[User], change: impl FnOnce(&Path, SocketAddr)) -> Self {
         let files = TempDir::new().unwrap();
         let ovn = Ovn::start(files.path(), files.path(), None).unwrap();
         let ports = [Port::any().unwrap(), Port::any().unwrap(), Port::any().unwrap()];
@@ -57,6 +63,8 @@ impl Cloud {
                 .unwrap();
         }
         fs::write(files.path().join("config.yaml"), config).unwrap();
+        fs::create_dir(files.path().join("config.d")).unwrap();
+        change(&files.path().join("config.d"), networking);
         let portcullis = None;
         let mut cloud = Cloud { files, identity, networking, telemetry, portcullis, ovn, _ports: ports };
         cloud.restart();
@@ -82,21 +90,33 @@ impl Cloud {
 
     /// A token, as a client gets one.
     pub(crate) fn token(&self, user: &str, project: &str) -> String {
-        let domain = json!({"id": "default"});
-        let user = json!({"name": user, "password": PASSWORD, "domain": domain});
-        let auth = json!({"auth": {
-            "identity": {"methods": ["password"], "password": {"user": user}},
-            "scope": {"project": {"name": project, "domain": domain}},
-        }});
-        let mut connection = Http::connect(&self.identity.to_string()).unwrap();
-        let headers = [("Content-Type", "application/json")];
-        let answer = connection.ask("POST", "/v3/auth/tokens", &headers, &auth.to_string()).unwrap();
-        answer.header("x-subject-token").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+        token(&self.identity.to_string(), user, project)
     }
 
     /// What it logged since it was started last.
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.path("portcullis.log")).unwrap()
+    }
+
+    /// Another server on the same database, with a configuration that differs by a drop-in; and where its identity is.
+    pub(crate) fn another(&self, drop_in: &str) -> (Process, SocketAddr) {
+        let directory = self.path("another");
+        let ports = [Port::any().unwrap(), Port::any().unwrap(), Port::any().unwrap()];
+        let [telemetry, networking, identity] =
+            [0, 1, 2].map(|place| SocketAddr::from(([127, 0, 0, 1], ports[place].number())));
+        fs::create_dir_all(directory.join("config.d")).unwrap();
+        fs::copy(self.path("config.yaml"), directory.join("config.yaml")).unwrap();
+        fs::write(directory.join("config.d/drop-in.yaml"), drop_in).unwrap();
+        let mut portcullis = Launch::path("another", env!("CARGO_BIN_EXE_portcullis"))
+            .args(["serve", "--config"])
+            .arg(directory.join("config.yaml"))
+            .args(["--set".to_owned(), format!("telemetry.listen={telemetry}")])
+            .args(["--set".to_owned(), format!("networking.listen={networking}")])
+            .args(["--set".to_owned(), format!("identity.listen={identity}")])
+            .start(&Namespace::host(), &directory)
+            .unwrap();
+        portcullis.wait_until(Duration::from_secs(30), || answers(telemetry, "/readyz")).unwrap();
+        (portcullis, identity)
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -106,8 +126,7 @@ impl Cloud {
     /// A program of the clients, as a user of a project.
     pub(crate) fn command(&self, program: &str, user: &str, project: &str) -> Command {
         let mut command = Command::new(find(program).unwrap());
-        for (name, value) in std::env::vars().filter(|(name, _)| name.starts_with("OS_")) {
-            let _ = value;
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OS_")) {
             command.env_remove(name);
         }
         command
@@ -129,6 +148,20 @@ impl Cloud {
             self.command("openstack", user, project).args(words.split_whitespace()).output().unwrap();
         said(words, &output)
     }
+}
+
+/// A token of a user whose password is [`PASSWORD`], from who gives them.
+pub(crate) fn token(identity: &str, user: &str, project: &str) -> String {
+    let domain = json!({"id": "default"});
+    let user = json!({"name": user, "password": PASSWORD, "domain": domain});
+    let auth = json!({"auth": {
+        "identity": {"methods": ["password"], "password": {"user": user}},
+        "scope": {"project": {"name": project, "domain": domain}},
+    }});
+    let mut connection = Http::connect(identity).unwrap();
+    let headers = [("Content-Type", "application/json")];
+    let answer = connection.ask("POST", "/v3/auth/tokens", &headers, &auth.to_string()).unwrap();
+    answer.header("x-subject-token").unwrap_or_else(|| panic!("{answer:?}")).to_owned()
 }
 
 /// What a program said; it must have succeeded.

@@ -1,7 +1,9 @@
 //! Programs that know nothing of Portcullis, against a running `portcullis serve` on a real OVN.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod ansible;
 mod cloud;
 mod faults;
 mod openstack;
+mod serving;
 mod tempest;

@@ -182,14 +182,14 @@ fn an_unknown_key_is_found_also_without_a_value() {
         [
             "config.yaml:1: modee: unknown key, ignored. Did you mean `mode`?",
             "config.yaml:3: log.levle: unknown key, ignored. Did you mean `level`?",
-            "config.d/10.yaml:2: zebra: unknown key, ignored. Known here: `mode`, `log` and `telemetry`",
+            "config.d/10.yaml:2: zebra: unknown key, ignored. Known here: `mode`, `log`, `telemetry`, `networking` and `identity`",
         ]
     );
     let error = load(&directory, &["nonsense=null", "lgo=~", "log={levle: null}", "lgo=1"]).unwrap_err();
     assert_eq!(
         shown(&directory, &error.errors),
         [
-            "--set nonsense: unknown key. Known here: `mode`, `log` and `telemetry`",
+            "--set nonsense: unknown key. Known here: `mode`, `log`, `telemetry`, `networking` and `identity`",
             "--set lgo: unknown key. Did you mean `log`?",
             "--set log.levle: unknown key. Did you mean `level`?",
         ]
@@ -313,5 +313,24 @@ proptest! {
             prop_assert_eq!(&loaded.config, &config);
             prop_assert!(loaded.warnings.is_empty());
         }
+    }
+}
+
+#[test]
+fn a_mistake_that_shows_later_still_names_its_line() {
+    let directory = directory(&[(
+        "config.yaml",
+        b"identity:\n  local:\n    users:\n    - name: ann\n    - name: ann\n  keystone: {}\n",
+    )]);
+    let loaded = load(&directory, &["networking.listen=127.0.0.1:1"]).unwrap();
+    for (path, expected) in [
+        ("identity.local.users[1].name", "config.yaml:5: identity.local.users[1].name: wrong"),
+        ("identity.local.users[1].id", "config.yaml:5: identity.local.users[1].id: wrong"),
+        ("identity.local.users[7].id", "config.yaml:3: identity.local.users[7].id: wrong"),
+        ("identity.keystone.url", "config.yaml:6: identity.keystone.url: wrong"),
+        ("networking.listen", "--set networking.listen: wrong"),
+        ("log.level", "config.yaml: log.level: wrong"),
+    ] {
+        assert_eq!(shown(&directory, &loaded.mistake(path, "wrong").errors), [expected]);
     }
 }

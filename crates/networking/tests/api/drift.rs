@@ -79,10 +79,10 @@ fn wish(user: &User, dice: &mut Dice, name: &str) -> Value {
             }
             port
         }
-        "router" => match dice.truth() {
-            true => json!({"external_gateway_info": {"network_id": dice.one(&all(user, "networks"))}}),
-            false => json!({}),
-        },
+        "router" => {
+            let network = one("networks");
+            if dice.truth() { json!({"external_gateway_info": {"network_id": network}}) } else { json!({}) }
+        }
         "floatingip" => {
             let mut floating = json!({"floating_network_id": one("networks")});
             if dice.truth() {

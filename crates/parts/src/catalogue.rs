@@ -146,6 +146,17 @@ pub const PARTS: &[Part] = &[
         sandbox: Use::None,
     },
     Part {
+        name: "Schemathesis",
+        purpose: "asks an API whatever its document allows, and what it does not",
+        source: Source::Python {
+            version: "4.32.5",
+            requirements: include_str!("../python/schemathesis.txt"),
+            only: None,
+        },
+        programs: &["schemathesis"],
+        sandbox: Use::None,
+    },
+    Part {
         name: "etcd",
         purpose: "store of the Kubernetes API",
         source: Source::Go(GoModule {

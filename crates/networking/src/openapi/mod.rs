@@ -81,6 +81,11 @@ impl Document {
             "error".into(),
             wrapped("NeutronError", object(json!({"type": text, "message": text, "detail": text}))),
         );
+        let code = json!({"type": "integer"});
+        schemas.insert(
+            "no_token".into(),
+            wrapped("error", object(json!({"code": code, "title": text, "message": text}))),
+        );
         schemas.insert(
             "dry_run".into(),
             wrapped(

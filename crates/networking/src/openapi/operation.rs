@@ -41,7 +41,7 @@ pub(super) struct Operation(pub(super) Value);
 impl Operation {
     pub(super) fn new(tag: &str, summary: &str) -> Self {
         let mut responses = Map::new();
-        for status in ["400", "401", "403", "404", "503"] {
+        for status in ["400", "401", "403", "404", "405", "413", "503"] {
             responses.insert(status.to_owned(), refer("responses", status));
         }
         Operation(json!({"tags": [tag], "summary": summary, "responses": responses, "parameters": []}))
@@ -109,12 +109,15 @@ pub(super) fn refusals() -> Value {
         ("401", "there is no valid token"),
         ("403", "who asks may not do it"),
         ("404", "it is not there, or not for who asks"),
+        ("405", "it cannot be done to such objects"),
         ("409", "it cannot be done as things are"),
         ("412", "it has another revision"),
+        ("413", "the request is too large"),
         ("503", "the database cannot be used now"),
     ];
     let refused = |(status, what): (&str, &str)| {
-        let refused = json!({"description": what, "content": content("application/json", schema("error"))});
+        let error = if status == "401" { "no_token" } else { "error" };
+        let refused = json!({"description": what, "content": content("application/json", schema(error))});
         (status.to_owned(), refused)
     };
     Value::Object(refusals.into_iter().map(refused).collect())

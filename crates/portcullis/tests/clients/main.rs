@@ -5,5 +5,6 @@ mod ansible;
 mod cloud;
 mod faults;
 mod openstack;
+mod schemathesis;
 mod serving;
 mod tempest;

@@ -79,10 +79,13 @@ fn wish(user: &User, dice: &mut Dice, name: &str) -> Value {
             }
             port
         }
-        "router" => match dice.truth() {
-            true => json!({"external_gateway_info": {"network_id": dice.one(&all(user, "networks"))}}),
-            false => json!({}),
-        },
+        "router" => {
+            let mut router = json!({});
+            if dice.truth() {
+                router["external_gateway_info"] = json!({"network_id": dice.one(&all(user, "networks"))});
+            }
+            router
+        }
         "floatingip" => {
             let mut floating = json!({"floating_network_id": one("networks")});
             if dice.truth() {

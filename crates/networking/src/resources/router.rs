@@ -14,7 +14,7 @@ use super::{Context, Resource, common, find};
 use crate::addresses::{self, Asked, For};
 use crate::attributes::{Attribute, Input};
 use crate::error::Error;
-use crate::kinds::{Kind, LIST, NAME, WORDS, object, shown};
+use crate::kinds::{Kind, LIST, NAME, WORDS, WORDS_OR_NULL, object, shown};
 use crate::query::Query;
 use crate::quota;
 
@@ -45,7 +45,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Router>>> = LazyLock::new(|| {
         Attribute::new("routes", Kind::List(route), |router: &Router, _| json!(router.routes)).put(),
         Attribute::new("availability_zone_hints", Kind::Texts(NAME), |_: &Router, _| json!([])).post(),
         Attribute::new("availability_zones", LIST, |_: &Router, _| json!([])).no_query(),
-        Attribute::new("flavor_id", WORDS, |_: &Router, _| Value::Null),
+        Attribute::new("flavor_id", WORDS_OR_NULL, |_: &Router, _| Value::Null),
     ]);
     attributes
 });

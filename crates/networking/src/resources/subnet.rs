@@ -12,7 +12,7 @@ use super::{Context, Resource, common, find};
 use crate::addresses::{automatic, ends, hosts, number, pools};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{Kind, LIST, NAME, WORDS, object, shown};
+use crate::kinds::{Kind, NAME, WORDS_OR_NULL, object, shown};
 use crate::query::Query;
 use crate::quota;
 
@@ -49,8 +49,8 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
         Attribute::new("service_types", Kind::Texts(NAME), |subnet: &Subnet, _| json!(subnet.service_types))
             .post()
             .put(),
-        Attribute::new("subnetpool_id", WORDS, |_: &Subnet, _| Value::Null),
-        Attribute::new("segment_id", LIST, |_: &Subnet, _| Value::Null),
+        Attribute::new("subnetpool_id", WORDS_OR_NULL, |_: &Subnet, _| Value::Null),
+        Attribute::new("segment_id", WORDS_OR_NULL, |_: &Subnet, _| Value::Null),
         Attribute::new("router:external", Kind::ReadOnly(|| json!({"type": "boolean"})), |subnet, view| {
             json!(view.model.get::<Network>(subnet.network).is_some_and(|network| network.external))
         }),

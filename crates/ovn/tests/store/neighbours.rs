@@ -18,7 +18,8 @@ async fn rows_of_others_stop_it_unless_it_may_live_with_them() {
     assert_eq!(
         refused.to_string(),
         "the northbound database has rows that are not ours: 1 in Logical_Switch, 1 in Port_Group. Nothing was changed. \
-         If another system may keep its rows there, set networking.coexist to true: its rows are then never touched"
+         If another system may keep its rows there, set networking.northbound.coexist to true: its rows are then never \
+         touched"
     );
     assert_eq!(northbound.nbctl(&["show"]), all);
 

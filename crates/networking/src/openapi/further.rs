@@ -67,7 +67,7 @@ impl Document {
         let project =
             || in_query("project_id", json!({"type": "string"}), "another project, for administrators");
         let mut export = Operation::new(tag, "The groups of a project as a file").parameter(project());
-        let file = content("application/yaml", json!({"type": "string"}));
+        let file = content("application/yaml", json!({"type": "object"}));
         export.0["responses"]["200"] = json!({"description": "the file", "content": file});
         self.path("/v2.0/security-groups/export", &Method::GET, export);
         let names = json!({"type": "array", "items": {"type": "string"}});

@@ -182,7 +182,8 @@ impl Document {
             tags.clone(),
         );
         self.path(&path, &Method::PUT, replace.changes());
-        let add = Operation::new(tag, "Add tags").takes(tags).answers("201", "added", json!({}));
+        let add =
+            Operation::new(tag, "Add tags").takes(tags.clone()).answers("200", "those that were added", tags);
         self.path(&path, &Method::POST, add.changes());
         let clear = Operation::new(tag, "Take all tags away").answers_nothing();
         self.path(&path, &Method::DELETE, clear.changes());

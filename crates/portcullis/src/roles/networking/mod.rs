@@ -65,9 +65,7 @@ pub(crate) async fn start(
         Who::Keystone(_) => {}
         Who::Local(local) => {
             if config.identity.local.users.is_empty() {
-                warn!(
-                    "nobody can log in: identity.local.users has no user, and identity.keystone is not set"
-                );
+                warn!("identity.local.users is empty: nobody can log in but those whom the API has created");
             }
             let users = config.identity.local.users.len();
             if let Some(identity) = identity {

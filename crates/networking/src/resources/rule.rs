@@ -27,11 +27,11 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Rule>>> = LazyLock::new(|| {
             json!(view.model.get::<SecurityGroup>(rule.group).is_some_and(|group| group.is_default))
         }),
         Attribute::new("direction", DIRECTION, |rule: &Rule, _| json!(rule.direction)).required(),
-        Attribute::new("ethertype", ETHERTYPE, |rule: &Rule, _| json!(rule.ethertype)).post(),
-        Attribute::new("protocol", PROTOCOL, |rule: &Rule, _| json!(rule.protocol)).post(),
+        Attribute::new("ethertype", ETHERTYPE, |rule: &Rule, _| json!(rule.ethertype)).post().query(),
+        Attribute::new("protocol", PROTOCOL, |rule: &Rule, _| json!(rule.protocol)).post().query(),
         Attribute::new("port_range_min", PORT, |rule: &Rule, _| json!(rule.port_min)).post(),
         Attribute::new("port_range_max", PORT, |rule: &Rule, _| json!(rule.port_max)).post(),
-        Attribute::new("remote_ip_prefix", PREFIX, |rule: &Rule, _| json!(rule.remote_prefix)).post(),
+        Attribute::new("remote_ip_prefix", PREFIX, |rule: &Rule, _| json!(rule.remote_prefix)).post().query(),
         Attribute::new("normalized_cidr", WORDS_OR_NULL, |rule: &Rule, _| json!(normalized(rule))),
         Attribute::new("remote_group_id", Kind::TextOrNull(NAME), |rule: &Rule, _| json!(rule.remote_group))
             .post(),

@@ -27,7 +27,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
             json!(version(subnet.family()))
         })
         .post(),
-        Attribute::new("cidr", CIDR, |subnet: &Subnet, _| json!(subnet.cidr)).post(),
+        Attribute::new("cidr", CIDR, |subnet: &Subnet, _| json!(subnet.cidr)).post().query(),
         Attribute::new("gateway_ip", Kind::AddressOrNull, |subnet: &Subnet, _| json!(subnet.gateway))
             .post()
             .put(),

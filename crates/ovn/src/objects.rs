@@ -1,5 +1,5 @@
 //! What the Networking API is about, as it is stored. Every field is what was asked for, in the words it was asked in;
-//! what OVN makes of it is in [`rows`](crate::rows).
+//! what OVN makes of it is in `rows`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -1,6 +1,6 @@
 //! Objects ⇄ rows of the northbound database.
 //!
-//! Every object has one row that is its own, under its id, whose `external_ids` hold all of it ([`flat`](crate::flat)).
+//! Every object has one row that is its own, under its id, whose `external_ids` hold all of it ([`flat`]).
 //! Everything else that OVN needs for it is a function of the objects: rows under numbers made from the id, and
 //! references between rows. So what the database should hold can be said at any time, and a change of objects is a
 //! difference of what should be there.

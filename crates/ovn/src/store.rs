@@ -239,12 +239,12 @@ impl Store {
         project: String,
         now: i64,
         leave: bool,
-    ) -> Result<Survey, Rejected<Survey>> {
+    ) -> Result<Survey, Rejected<Box<Survey>>> {
         let client = self.inner.client.clone();
         self.change(move |draft| {
             let survey = client.read(|replica| ovirt::survey(replica, draft.model(), &project, now));
             if !survey.findings.is_empty() && !leave {
-                return Err(survey);
+                return Err(Box::new(survey));
             }
             survey.apply(draft);
             Ok(survey)

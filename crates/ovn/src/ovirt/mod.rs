@@ -97,11 +97,11 @@ impl Survey {
             adopted.push(in_words(subnet, format!("{}{gateway}", subnet.cidr)));
         }
         for router in &self.routers {
-            adopted.push(in_words(router, format!("{} routes", router.routes.len())));
+            adopted.push(in_words(router, format!("routes: {}", router.routes.len())));
         }
         for group in &self.groups {
             let rules = self.rules.iter().filter(|rule| rule.group == group.meta.id).count();
-            adopted.push(in_words(group, format!("{rules} rules")));
+            adopted.push(in_words(group, format!("rules: {rules}")));
         }
         for port in &self.ports {
             let mut words = vec![port.mac.to_string()];
@@ -110,7 +110,7 @@ impl Survey {
             let security = on(port.port_security);
             adopted.push(in_words(
                 port,
-                format!("{}, port security {security}, {groups} groups", words.join(" ")),
+                format!("{}, port security {security}, groups: {groups}", words.join(" ")),
             ));
         }
         adopted
@@ -232,7 +232,9 @@ impl<'a> Reader<'a> {
                 .filter_map(|word| self.renamed.get(word).copied())
                 .collect();
             if !named.is_empty() {
-                named.into_iter().for_each(|group| self.ties.tie(group, row.uuid()));
+                for group in named {
+                    self.ties.tie(group, row.uuid());
+                }
                 self.find(
                     ACL,
                     row,

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::{Reader, enabled, id_of, strange_key};
 use crate::Mac;
 use crate::objects::{AddressPair, FixedIp, Port, Subnet};
-use crate::tables::{ROUTER, SWITCH, SWITCH_PORT};
+use crate::tables::{PORT_GROUP, ROUTER, SWITCH, SWITCH_PORT};
 
 impl Reader<'_> {
     /// Ports, those of routers among them.
@@ -24,6 +24,11 @@ impl Reader<'_> {
                         self.ties.tie(row.uuid(), id);
                         if id != row.uuid() {
                             self.survey.replaced.push((id, SWITCH, switch.uuid(), "ports", row.uuid()));
+                            // The server may keep a weak reference that another one joins in the same transaction.
+                            let filtered = self.drop_all.filter(|_| port.port_security).map(Row::uuid);
+                            let groups = port.security_groups.iter().copied().chain(filtered);
+                            let gone = groups.map(|group| (id, PORT_GROUP, group, "ports", row.uuid()));
+                            self.survey.replaced.extend(gone);
                         }
                         self.survey.ports.push(port);
                     }
@@ -116,10 +121,8 @@ impl Reader<'_> {
             return Err(format!("it is not filtered, and yet may speak as {} only", guard.join(" and ")));
         }
         // The provider checks the hardware address only. With an address of its own a port would be held to that.
-        let families: &[Family] = match port.port_security && !fixed_ips.is_empty() {
-            true => &[Family::V4, Family::V6],
-            false => &[],
-        };
+        let families: &[Family] =
+            if port.port_security && !fixed_ips.is_empty() { &[Family::V4, Family::V6] } else { &[] };
         let pair =
             |family: &Family| AddressPair { address: Cidr::everything(*family).to_string(), mac: None };
         Ok(Port { mac, fixed_ips, address_pairs: families.iter().map(pair).collect(), ..port })

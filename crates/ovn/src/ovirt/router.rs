@@ -61,8 +61,10 @@ impl Reader<'_> {
         }
         if let Some(Gateway { network, .. }) = &router.gateway {
             // Only where it is said may routers have their way out.
-            let network = self.survey.networks.iter_mut().find(|known| known.meta.id == *network);
-            network.into_iter().for_each(|network| network.external = true);
+            let mut networks = self.survey.networks.iter_mut();
+            if let Some(network) = networks.find(|known| known.meta.id == *network) {
+                network.external = true;
+            }
         }
         for route in self.members(row, "static_routes", STATIC_ROUTE) {
             let text = |column| route.get(column).text().unwrap_or_default();

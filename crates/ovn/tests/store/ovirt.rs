@@ -250,6 +250,8 @@ async fn what_the_provider_made_is_adopted_and_packets_do_not_notice() {
     assert_eq!((port.device_owner.as_str(), port.router()), (Port::ROUTER_INTERFACE, Some(router.meta.id)));
     let groups = provider.nbctl(&["--bare", "--columns=_uuid", "list", "Port_Group"]);
     assert!(!groups.contains(&drop_all), "what drops is ours now");
+    let members = provider.nbctl(&["get", "Port_Group", &ssh, "ports"]);
+    assert_eq!(members, format!("[{ssh_port}]"), "rows that were replaced are gone from their groups");
     assert_eq!(check.survey_ovirt(PROJECT, 0).adopted(), [], "there is nothing left of the provider's");
 }
 

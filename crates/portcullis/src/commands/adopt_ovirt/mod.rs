@@ -77,7 +77,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
             Ok(survey) => Ok(output::print(&report(&survey, "Adopted"))?),
             Err(Rejected::Decided(survey)) => {
                 output::print(&report(&survey, "Without what is in the way, this would be adopted"))?;
-                let error = format!("{} rows cannot be adopted", survey.findings.len());
+                let error =
+                    format!("not everything can be adopted; rows in the way: {}", survey.findings.len());
                 Err(Failure::new(Exit::Failed, error)
                     .note("Nothing was changed.")
                     .note("Mend or remove them, or leave them and what hangs on them as they are: --leave"))
@@ -127,9 +128,10 @@ fn report(survey: &Survey, title: &str) -> String {
     };
     let headers = ["KIND", "ID", "NAME", "WHAT"];
     let adopted = survey.adopted();
-    let mut text = match adopted.is_empty() {
-        true => "There is nothing of ovirt-provider-ovn to adopt.\n".to_owned(),
-        false => format!("{title}:\n\n{}", output::table(&headers, &rows(&adopted))),
+    let mut text = if adopted.is_empty() {
+        "There is nothing of ovirt-provider-ovn to adopt.\n".to_owned()
+    } else {
+        format!("{title}:\n\n{}", output::table(&headers, &rows(&adopted)))
     };
     if !survey.findings.is_empty() {
         let found: Vec<Vec<String>> = survey

@@ -151,9 +151,12 @@ fn without(ini: &Ini) -> Vec<(String, String)> {
     };
     let left = ini.entries().filter_map(|(section, key, _)| {
         let why = reason(section, key)?;
-        Some((format!("[{section}] {key}"), why.to_owned()))
+        let name = if section == "OVIRT" { "[OVIRT]".to_owned() } else { format!("[{section}] {key}") };
+        Some((name, why.to_owned()))
     });
-    left.collect()
+    let mut left: Vec<_> = left.collect();
+    left.dedup();
+    left
 }
 
 #[cfg(test)]
@@ -182,7 +185,7 @@ mod tests {
         let Translation { config, without } = of("[PROVIDER]\nneutron-port=19696\nopenstack-region=One\n\
              provider-host=engine\n[OVN REMOTE]\novn-remote=ssl:192.0.2.1:6641\n[NETWORK]\n\
              port-security-enabled-default=True\n[DHCP]\ndhcp-lease-time=60\ndhcp-mtu=1400\n[SSL]\nhttps-enabled=true\n\
-             ssl-key-file=/k\nssl-cert-file=/c\nssl-cacert-file=/a\n[AUTH]\nauth-plugin=x\n[OVIRT]\novirt-host=y\n\
+             ssl-key-file=/k\nssl-cert-file=/c\nssl-cacert-file=/a\n[AUTH]\nauth-plugin=x\n[OVIRT]\novirt-host=y\novirt-base=z\n\
              [NEW]\nkey=1\n");
         let tls = json!({"certificate": "/c", "key": "/k"});
         assert_eq!(
@@ -198,10 +201,7 @@ mod tests {
             (&tls, &json!("One"))
         );
         let keys: Vec<&str> = without.iter().map(|(key, _)| key.as_str()).collect();
-        assert_eq!(
-            keys,
-            ["[AUTH] auth-plugin", "[NEW] key", "[OVIRT] ovirt-host", "[PROVIDER] provider-host"]
-        );
+        assert_eq!(keys, ["[AUTH] auth-plugin", "[NEW] key", "[OVIRT]", "[PROVIDER] provider-host"]);
     }
 
     #[test]

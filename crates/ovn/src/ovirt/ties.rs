@@ -32,14 +32,14 @@ mod tests {
 
     #[test]
     fn ties_reach_through_others() {
-        let [a, b, c, d, e] = [5, 3, 1, 4, 2].map(Uuid::from_u128);
+        let row = Uuid::from_u128;
         let mut ties = Ties::default();
-        ties.tie(a, b);
-        ties.tie(c, d);
-        assert_ne!(ties.head(a), ties.head(c));
-        ties.tie(b, d);
-        ties.tie(a, a);
-        assert_eq!([a, b, c, d].map(|row| ties.head(row)), [ties.head(a); 4]);
-        assert_eq!(ties.head(e), e);
+        ties.tie(row(5), row(3));
+        ties.tie(row(1), row(4));
+        assert_ne!(ties.head(row(5)), ties.head(row(1)));
+        ties.tie(row(3), row(4));
+        ties.tie(row(5), row(5));
+        assert_eq!([1, 3, 4, 5].map(|number| ties.head(row(number))), [ties.head(row(5)); 4]);
+        assert_eq!(ties.head(row(2)), row(2));
     }
 }

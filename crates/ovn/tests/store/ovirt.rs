@@ -285,3 +285,54 @@ async fn what_cannot_be_said_stays_with_all_that_hangs_on_it() {
     assert_eq!(nbctl(&["list", "Logical_Switch_Port", "tap0"]), before, "what stays is not touched");
     assert!(store.drift().is_empty());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_router_keeps_its_way_out() {
+    let northbound = portcullis_testkit::Northbound::start();
+    let nbctl = |args: &[&str]| northbound.nbctl(args).trim().to_owned();
+    let network = nbctl(&["create", "Logical_Switch", "name=out", "external_ids:ovirt_network_name=out"]);
+    nbctl(&[
+        "create",
+        "DHCP_Options",
+        "cidr=192.0.2.0/24",
+        &format!("external_ids:ovirt_network_id={network}"),
+        "options:router=192.0.2.1",
+    ]);
+    let port = "0b0e1d52-0b4f-4c43-8f6f-000000000002";
+    let router = nbctl(&[
+        "create",
+        "Logical_Router",
+        "name=router",
+        &format!("external_ids:ovirt_gateway_port={port}"),
+    ]);
+    let end = format!("lrp{port}");
+    nbctl(&["lrp-add", &router, &end, "02:00:00:00:00:09", "192.0.2.9/24"]);
+    nbctl(&["lsp-add", &network, port, "--", "lsp-set-type", port, "router"]);
+    nbctl(&[
+        "lsp-set-addresses",
+        port,
+        "router",
+        "--",
+        "lsp-set-options",
+        port,
+        &format!("router-port={end}"),
+    ]);
+    nbctl(&["set", "Logical_Switch_Port", port, "external_ids:ovirt_nic_name=router_port"]);
+    nbctl(&["lr-route-add", &router, "0.0.0.0/0", "192.0.2.1"]);
+    nbctl(&["lr-route-add", &router, "198.51.100.0/24", "192.0.2.7"]);
+
+    let store = open(StoreSettings { coexist: true, ..settings(&[northbound.remote()]) }).await;
+    store.adopt_ovirt(PROJECT.to_owned(), 0, false).await.unwrap();
+    let model = store.model();
+    let adopted = model.get::<Router>(router.parse().unwrap()).unwrap();
+    let gateway = adopted.gateway.as_ref().unwrap();
+    assert_eq!((gateway.port.to_string().as_str(), gateway.snat), (port, false));
+    assert_eq!(adopted.routes.len(), 1, "the default route is the gateway's");
+    assert!(model.get::<Network>(network.parse().unwrap()).unwrap().external);
+    assert!(store.drift().is_empty());
+    let routes = nbctl(&["lr-route-list", &router]);
+    assert_eq!(routes.matches("0.0.0.0/0").count(), 1, "{routes}");
+    assert!(routes.contains("198.51.100.0/24"), "{routes}");
+    let ends = nbctl(&["--bare", "--columns=networks", "list", "Logical_Router_Port"]);
+    assert_eq!(ends, "192.0.2.9/24", "one end only");
+}

@@ -18,6 +18,8 @@ pub struct Draft {
     base: Arc<Model>,
     model: Model,
     touched: BTreeSet<(Kind, Uuid)>,
+    /// What somebody else had there, which goes with the changes.
+    retired: Desired,
 }
 
 impl std::ops::Deref for Draft {
@@ -32,7 +34,7 @@ impl Draft {
     /// Without any change yet.
     pub fn new(base: Arc<Model>) -> Self {
         let model = Model::clone(&base);
-        Draft { base, model, touched: BTreeSet::new() }
+        Draft { base, model, touched: BTreeSet::new(), retired: Desired::default() }
     }
 
     /// The objects before the changes.
@@ -76,6 +78,22 @@ impl Draft {
         self.model.remove::<T>(id);
     }
 
+    /// Has a row of somebody else's go with the changes.
+    pub(crate) fn retire_row(&mut self, table: &'static str, row: Uuid) {
+        self.retired.rows.insert((table, row), Wanted::default());
+    }
+
+    /// Has a reference of somebody else's go with the changes, and with the last one the row it is to.
+    pub(crate) fn retire_reference(
+        &mut self,
+        table: &'static str,
+        row: Uuid,
+        column: &'static str,
+        member: Uuid,
+    ) {
+        self.retired.references.insert(Reference { table, row, column, member });
+    }
+
     /// The changes that turn what the database holds into what it should hold after this.
     pub fn transaction(&self, options: &Options, replica: &Replica) -> Transaction {
         let touched = self.reached();
@@ -86,7 +104,10 @@ impl Draft {
             }
             desired
         };
-        difference(&desired(&self.base), &desired(&self.model), replica)
+        let mut before = desired(&self.base);
+        before.rows.extend(self.retired.rows.clone());
+        before.references.extend(self.retired.references.iter().copied());
+        difference(&before, &desired(&self.model), replica)
     }
 
     /// What was changed, and all whose rows depend on it.

@@ -10,6 +10,7 @@ mod flat;
 mod mac;
 mod model;
 pub mod objects;
+mod ovirt;
 mod rows;
 pub mod schema;
 mod store;
@@ -18,6 +19,7 @@ mod tables;
 pub use draft::Draft;
 pub use mac::{Mac, MacError};
 pub use model::{Model, Stored};
+pub use ovirt::{Adopted, Finding, Survey};
 pub use store::{FORMAT, OpenError, Rejected, Store, StoreError, StoreSettings};
 
 /// What rows depend on besides the objects.

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::draft::{Draft, mend};
 use crate::model::Model;
+use crate::ovirt::{self, Survey};
 use crate::rows::{self, Meaning, meaning};
 use crate::tables::{ADDRESS_SET, DHCP_OPTIONS, NOTE, PORT_GROUP, ROUTER, SWITCH, specs};
 use crate::{Options, flat, schema};
@@ -221,6 +222,34 @@ impl Store {
         let closed = || Rejected::Store(StoreError::Unavailable("the server is stopping".to_owned()));
         self.inner.jobs.send(Box::new(job)).await.map_err(|_| closed())?;
         outcome.await.map_err(|_| closed())?
+    }
+}
+
+impl Store {
+    /// What the rows of ovirt-provider-ovn in the database would become, for a project to have them.
+    pub fn survey_ovirt(&self, project: &str, now: i64) -> Survey {
+        let model = self.model();
+        self.inner.client.read(|replica| ovirt::survey(replica, &model, project, now))
+    }
+
+    /// Adopts the rows of ovirt-provider-ovn, in one transaction. What no object can be made of is left as it is, with
+    /// all that hangs together with it, or nothing is adopted at all.
+    pub async fn adopt_ovirt(
+        &self,
+        project: String,
+        now: i64,
+        leave: bool,
+    ) -> Result<Survey, Rejected<Box<Survey>>> {
+        let client = self.inner.client.clone();
+        self.change(move |draft| {
+            let survey = client.read(|replica| ovirt::survey(replica, draft.model(), &project, now));
+            if !survey.findings.is_empty() && !leave {
+                return Err(Box::new(survey));
+            }
+            survey.apply(draft);
+            Ok(survey)
+        })
+        .await
     }
 }
 

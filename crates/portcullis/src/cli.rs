@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
-use crate::commands::{completions, down, hash_password, parts, serve, show_config, up, version};
+use crate::commands::{
+    adopt_ovirt, completions, down, hash_password, parts, serve, show_config, up, version,
+};
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
 use crate::output::Color;
@@ -66,6 +68,7 @@ enum Command {
     Serve(serve::Args),
     ShowConfig(show_config::Args),
     HashPassword(hash_password::Args),
+    AdoptOvirt(adopt_ovirt::Args),
     Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -81,6 +84,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::Serve(args) => serve::run(args),
         Command::ShowConfig(args) => show_config::run(args),
         Command::HashPassword(args) => hash_password::run(&args),
+        Command::AdoptOvirt(args) => adopt_ovirt::run(args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

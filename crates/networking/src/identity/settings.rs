@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::directory::derived_id;
 use super::password::PasswordHash;
 use super::period::Period;
 use super::secret::Secret;
@@ -48,6 +49,18 @@ impl Default for Settings {
             region: "RegionOne".to_owned(),
             catalog: CatalogSettings::default(),
         }
+    }
+}
+
+impl Settings {
+    /// The id of the project that has this id or this name.
+    pub fn project_id(&self, name_or_id: &str) -> Option<String> {
+        let id = |project: &ProjectSettings| match &project.id {
+            Some(id) => id.replace('-', "").to_lowercase(),
+            None => derived_id(&format!("project:{}/{}", project.domain, project.name)),
+        };
+        let named = self.projects.iter().find(|project| project.name == name_or_id).map(id);
+        named.or_else(|| self.projects.iter().map(id).find(|id| id == name_or_id))
     }
 }
 

@@ -3,6 +3,7 @@
 
 mod faults;
 mod neighbours;
+mod ovirt;
 
 use portcullis_ovn::objects::{Meta, Network, SecurityGroup};
 use portcullis_ovn::{Draft, Options, Store, StoreSettings};

@@ -1,5 +1,6 @@
 //! One module per subcommand: its arguments and a `run`. `cli::Command` lists them.
 
+pub(crate) mod adopt_ovirt;
 pub(crate) mod completions;
 pub(crate) mod down;
 pub(crate) mod hash_password;

@@ -17,6 +17,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use self::metrics::{Requests, Stored};
+pub(crate) use self::settings::store as store_settings;
 use self::settings::{Door, Doors};
 use crate::config::Loaded;
 use crate::exit::{Exit, Failure};

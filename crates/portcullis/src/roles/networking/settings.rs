@@ -77,7 +77,7 @@ fn certificate(loaded: &Loaded, section: &str, tls: &ServerTls) -> Result<Option
     Err(mistake(loaded, &format!("{section}.tls"), what))
 }
 
-pub(super) fn store(loaded: &Loaded) -> Result<StoreSettings, Failure> {
+pub(crate) fn store(loaded: &Loaded) -> Result<StoreSettings, Failure> {
     let config = &loaded.config;
     let northbound = &config.networking.northbound;
     let tls = match (&northbound.authority, &northbound.certificate, &northbound.key) {

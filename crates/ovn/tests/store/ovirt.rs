@@ -1,0 +1,338 @@
+//! A database that ovirt-provider-ovn filled, before and after it is adopted.
+
+use portcullis_ovn::objects::{Network, Port, Router, Rule, SecurityGroup, Subnet};
+use portcullis_ovn::{Store, StoreSettings};
+use portcullis_testkit::parts::ovn::Ovn;
+use portcullis_testkit::{Host, Server, Target, can_connect, eventually, ovn, plug};
+use uuid::Uuid;
+
+use crate::settings;
+
+const PROJECT: &str = "00000000000000000000000000000001";
+
+/// What the provider writes, by the commands that write the same.
+struct Provider<'a>(&'a Ovn);
+
+impl Provider<'_> {
+    #[track_caller]
+    fn nbctl(&self, args: &[&str]) -> String {
+        self.0.nbctl(args).unwrap().trim().to_owned()
+    }
+
+    fn network(&self, name: &str, external_ids: &[&str]) -> String {
+        let (name, id) =
+            (format!("name=ovirt-{name}-{}", Uuid::new_v4()), format!("ovirt_network_name={name}"));
+        let ids = std::iter::once(id.as_str()).chain(external_ids.iter().copied());
+        let ids: Vec<String> = ids.map(|id| format!("external_ids:{id}")).collect();
+        let mut args = vec!["create", "Logical_Switch", &name];
+        args.extend(ids.iter().map(String::as_str));
+        self.nbctl(&args)
+    }
+
+    fn subnet(&self, network: &str, cidr: &str, gateway: &str) -> String {
+        self.nbctl(&["set", "Logical_Switch", network, &format!("other_config:subnet={cidr}")]);
+        self.nbctl(&[
+            "create",
+            "DHCP_Options",
+            &format!("cidr={cidr}"),
+            &format!("external_ids:ovirt_network_id={network}"),
+            "external_ids:ovirt_name=sub",
+            "external_ids:ip_version=4",
+            &format!("options:server_id={}", cidr.split('/').next().unwrap()),
+            "options:server_mac=\"02:00:00:00:00:00\"",
+            "options:lease_time=86400",
+            &format!("options:router={gateway}"),
+            "options:dns_server=10.0.0.53",
+            "options:mtu=1442",
+        ])
+    }
+
+    fn group(&self, name: &str) -> String {
+        self.nbctl(&[
+            "create",
+            "Port_Group",
+            &format!("name={name}"),
+            &format!("external_ids:ovirt_sec_group_name={name}"),
+            "external_ids:ovirt_revision_number=3",
+        ])
+    }
+
+    fn acl(&self, group: &str, direction: &str, priority: u32, what: &str, action: &str) {
+        let whose = if direction == "to-lport" { "outport" } else { "inport" };
+        let what = format!("{whose} == @{group} && {what}");
+        let priority = priority.to_string();
+        self.nbctl(&["--type=port-group", "acl-add", group, direction, &priority, &what, action]);
+    }
+
+    fn rule(&self, group: &str, direction: &str, what: &str) {
+        self.acl(group, direction, 1001, what, "allow-related");
+    }
+
+    /// A port for a machine, with the groups that the provider puts it into.
+    fn port(&self, network: &str, mac: &str, address: &str, groups: &[&str]) -> String {
+        let id = Uuid::new_v4().to_string();
+        self.nbctl(&["lsp-add", network, &id, "--", "lsp-set-addresses", &id, &format!("{mac} {address}")]);
+        self.nbctl(&[
+            "set",
+            "Logical_Switch_Port",
+            &id,
+            "external_ids:ovirt_nic_name=nic1",
+            "external_ids:ovirt_device_id=vm",
+            "external_ids:ovirt_device_owner=oVirt",
+        ]);
+        let dhcp = self.nbctl(&[
+            "--bare",
+            "--columns=_uuid",
+            "find",
+            "DHCP_Options",
+            &format!("external_ids:ovirt_network_id={network}"),
+        ]);
+        self.nbctl(&["lsp-set-dhcpv4-options", &id, &dhcp]);
+        let row = self.nbctl(&["get", "Logical_Switch_Port", &id, "_uuid"]);
+        for group in groups {
+            self.nbctl(&["add", "Port_Group", group, "ports", &row]);
+        }
+        if groups.contains(&"DropAll") {
+            self.nbctl(&["lsp-set-port-security", &id, mac]);
+        }
+        id
+    }
+
+    fn interface(&self, router: &str, network: &str, mac: &str, address: &str) -> String {
+        let id = Uuid::new_v4().to_string();
+        let end = format!("lrp{id}");
+        self.nbctl(&["lrp-add", router, &end, mac, address]);
+        self.nbctl(&["lsp-add", network, &id, "--", "lsp-set-type", &id, "router"]);
+        self.nbctl(&["lsp-set-addresses", &id, "router"]);
+        self.nbctl(&["lsp-set-options", &id, &format!("router-port={end}")]);
+        self.nbctl(&[
+            "set",
+            "Logical_Switch_Port",
+            &id,
+            "external_ids:ovirt_nic_name=router_port",
+            &format!("external_ids:ovirt_device_id={router}"),
+            "external_ids:ovirt_device_owner=network\\:router_interface",
+        ]);
+        id
+    }
+
+    fn localnet(&self, network: &str, physical: &str, vlan: &str) {
+        let id = Uuid::new_v4().to_string();
+        self.nbctl(&["lsp-add", network, &id, "--", "lsp-set-type", &id, "localnet"]);
+        self.nbctl(&["lsp-set-addresses", &id, "unknown"]);
+        self.nbctl(&["lsp-set-options", &id, &format!("network_name={physical}")]);
+        self.nbctl(&["set", "Logical_Switch_Port", &id, &format!("tag={vlan}")]);
+        self.nbctl(&["set", "Logical_Switch_Port", &id, "external_ids:ovirt_nic_name=localnet_port"]);
+    }
+}
+
+fn beside(ovn: &Ovn) -> StoreSettings {
+    StoreSettings { coexist: true, ..settings(&[ovn.northbound()]) }
+}
+
+async fn open(settings: StoreSettings) -> Store {
+    let store = Store::start(settings);
+    store.opened().await.unwrap();
+    store
+}
+
+/// A machine, which listens on ports 22 and 23.
+struct Machine {
+    host: Host,
+    address: &'static str,
+    _listeners: [Server; 2],
+}
+
+impl Machine {
+    fn new(ovn: &Ovn, port: &str, mac: &str, address: &'static str, gateway: &str) -> Self {
+        let host = plug(ovn, port, mac, &[&format!("{address}/24")]);
+        host.default_route(gateway);
+        let listeners = [host.serve(22), host.serve(23)];
+        Machine { host, address, _listeners: listeners }
+    }
+
+    fn reaches(&self, other: &Machine, target: Target) -> bool {
+        can_connect(&self.host, other.address, target)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_provider_made_is_adopted_and_packets_do_not_notice() {
+    let ovn = ovn();
+    let provider = Provider(&ovn);
+    let old = provider.network("old", &[]);
+    let new = provider.network("new", &["ovirt_port_security=True", "mtu=1400"]);
+    let wire = provider.network("wire", &["ovirt_port_security=False"]);
+    provider.localnet(&wire, "physnet", "42");
+    let (one, _) =
+        (provider.subnet(&old, "10.0.1.0/24", "10.0.1.1"), provider.subnet(&new, "10.0.2.0/24", "10.0.2.1"));
+
+    let drop_all = provider.group("DropAll");
+    provider.acl("DropAll", "to-lport", 1000, "ip", "drop");
+    provider.acl("DropAll", "from-lport", 1000, "ip", "drop");
+    let default = provider.group("Default");
+    for ip in ["ip4", "ip6"] {
+        provider.rule("Default", "from-lport", ip);
+        provider.rule("Default", "to-lport", &format!("{ip} && {ip}.src == $Default_{ip}"));
+    }
+    let ssh = provider.group("ovirt_ssh");
+    provider.rule("ovirt_ssh", "to-lport", "ip4 && tcp && tcp.dst == 22");
+
+    let open_port = provider.port(&old, "02:00:00:00:01:05", "dynamic", &[]);
+    let ssh_port = provider.port(&new, "02:00:00:00:02:05", "10.0.2.5", &["DropAll", "ovirt_ssh"]);
+    let one_of_two = provider.port(&new, "02:00:00:00:02:06", "10.0.2.6", &["DropAll", "Default"]);
+    let other_of_two = provider.port(&new, "02:00:00:00:02:07", "10.0.2.7", &["DropAll", "Default"]);
+    let router = provider.nbctl(&["create", "Logical_Router", "name=router", "enabled=true"]);
+    let interface = provider.interface(&router, &old, "02:00:00:00:01:01", "10.0.1.1/24");
+    provider.interface(&router, &new, "02:00:00:00:02:01", "10.0.2.1/24");
+    provider.nbctl(&["lr-route-add", &router, "192.168.0.0/24", "10.0.1.9"]);
+    ovn.settle().unwrap();
+
+    let given = provider.nbctl(&["get", "Logical_Switch_Port", &open_port, "dynamic_addresses"]);
+    assert!(given.contains("10.0.1.2"), "{given}");
+    let open_machine = Machine::new(&ovn, &open_port, "02:00:00:00:01:05", "10.0.1.2", "10.0.1.1");
+    let guarded = Machine::new(&ovn, &ssh_port, "02:00:00:00:02:05", "10.0.2.5", "10.0.2.1");
+    let left = Machine::new(&ovn, &one_of_two, "02:00:00:00:02:06", "10.0.2.6", "10.0.2.1");
+    let right = Machine::new(&ovn, &other_of_two, "02:00:00:00:02:07", "10.0.2.7", "10.0.2.1");
+    let behave = |when: &str| {
+        ovn.settle().unwrap();
+        let reaches = |from: &Machine, to: &Machine, target| from.reaches(to, target);
+        eventually(when, || reaches(&open_machine, &guarded, Target::Tcp(22)));
+        assert!(!reaches(&open_machine, &guarded, Target::Tcp(23)), "{when}: only its rule");
+        assert!(!reaches(&open_machine, &guarded, Target::Icmp), "{when}: only its rule");
+        assert!(!reaches(&guarded, &open_machine, Target::Icmp), "{when}: no rule lets it out");
+        assert!(reaches(&left, &open_machine, Target::Tcp(23)), "{when}: an open port takes everything");
+        assert!(reaches(&left, &open_machine, Target::Icmp), "{when}: an open port takes everything");
+        assert!(reaches(&left, &right, Target::Tcp(23)), "{when}: members of Default");
+        assert!(!reaches(&open_machine, &left, Target::Icmp), "{when}: not a member of Default");
+        left.host.run("ip addr add 10.0.2.99/24 dev eth0");
+        // The provider holds a port to its hardware address only. This fails if no answer comes.
+        left.host.run("ping -c3 -W2 -I 10.0.2.99 10.0.1.2");
+        left.host.run("ip addr del 10.0.2.99/24 dev eth0");
+    };
+    behave("before");
+
+    let store = open(beside(&ovn)).await;
+    let survey = store.survey_ovirt(PROJECT, 0);
+    assert_eq!(survey.findings, []);
+    let adopted = store.adopt_ovirt(PROJECT.to_owned(), 1_700_000_000, false).await.unwrap();
+    assert_eq!(adopted.adopted().len(), 3 + 2 + 1 + 2 + 6);
+    behave("after");
+    assert!(store.drift().is_empty(), "{:?}", store.drift());
+    let check = open(settings(&[ovn.northbound()])).await;
+    let model = check.model();
+
+    let id = |text: &str| text.parse::<Uuid>().unwrap();
+    let network = |id: Uuid| Network::clone(model.get(id).unwrap());
+    assert_eq!((network(id(&old)).meta.name.as_str(), network(id(&old)).port_security), ("old", false));
+    assert_eq!((network(id(&new)).mtu, network(id(&new)).port_security), (1400, true));
+    let wired = network(id(&wire));
+    assert_eq!(
+        (wired.physical.as_deref(), wired.vlan, wired.port_security),
+        (Some("physnet"), Some(42), false)
+    );
+    let subnet = model.get::<Subnet>(id(&one)).unwrap();
+    assert_eq!(subnet.dns_nameservers, ["10.0.0.53"]);
+    assert_eq!((subnet.gateway, subnet.meta.name.as_str()), (Some("10.0.1.1".parse().unwrap()), "sub"));
+    let port = model.get::<Port>(id(&open_port)).unwrap();
+    assert_eq!((port.port_security, port.security_groups.len(), port.device_id.as_str()), (false, 0, "vm"));
+    assert_eq!(port.fixed_ips[0].address.to_string(), "10.0.1.2");
+    let port = model.get::<Port>(id(&ssh_port)).unwrap();
+    assert_eq!((port.port_security, port.security_groups.as_slice()), (true, &[id(&ssh)][..]));
+    assert_eq!((port.meta.name.as_str(), port.meta.project.as_str()), ("nic1", PROJECT));
+    assert_eq!(model.default_group(PROJECT).map(|group| group.meta.id), Some(id(&default)));
+    assert_eq!(model.get::<SecurityGroup>(id(&ssh)).unwrap().meta.revision, 3);
+    let rules: Vec<_> = model.rules_of_group(id(&ssh)).map(|rule| Rule::clone(rule)).collect();
+    assert_eq!((rules[0].port_min, rules[0].protocol.as_deref()), (Some(22), Some("tcp")));
+    let router = model.get::<Router>(id(&router)).unwrap();
+    assert_eq!(router.routes[0].destination.to_string(), "192.168.0.0/24");
+    let port = model.get::<Port>(id(&interface)).unwrap();
+    assert_eq!((port.device_owner.as_str(), port.router()), (Port::ROUTER_INTERFACE, Some(router.meta.id)));
+    let groups = provider.nbctl(&["--bare", "--columns=_uuid", "list", "Port_Group"]);
+    assert!(!groups.contains(&drop_all), "what drops is ours now");
+    let members = provider.nbctl(&["get", "Port_Group", &ssh, "ports"]);
+    assert_eq!(members, format!("[{ssh_port}]"), "rows that were replaced are gone from their groups");
+    assert_eq!(check.survey_ovirt(PROJECT, 0).adopted(), [], "there is nothing left of the provider's");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_said_stays_with_all_that_hangs_on_it() {
+    let northbound = portcullis_testkit::Northbound::start();
+    let nbctl = |args: &[&str]| northbound.nbctl(args).trim().to_owned();
+    let network = |name: &str| {
+        let ids = format!("external_ids:ovirt_network_name={name}");
+        nbctl(&["create", "Logical_Switch", &format!("name={name}"), &ids])
+    };
+    let (good, bad) = (network("good"), network("bad"));
+    for (network, port) in [(&good, "0b0e1d52-0b4f-4c43-8f6f-000000000001"), (&bad, "tap0")] {
+        nbctl(&["lsp-add", network, port, "--", "lsp-set-addresses", port, "02:00:00:00:00:01"]);
+        nbctl(&["set", "Logical_Switch_Port", port, "external_ids:ovirt_nic_name=nic"]);
+    }
+    let before = nbctl(&["list", "Logical_Switch_Port", "tap0"]);
+    let store = open(StoreSettings { coexist: true, ..settings(&[northbound.remote()]) }).await;
+
+    let refused = store.adopt_ovirt(PROJECT.to_owned(), 0, false).await;
+    let Err(portcullis_ovn::Rejected::Decided(survey)) = refused else { panic!("{refused:?}") };
+    assert_eq!(survey.findings.len(), 1, "{:?}", survey.findings);
+    assert_eq!((survey.findings[0].name.as_str(), survey.findings[0].table), ("tap0", "Logical_Switch_Port"));
+    assert_eq!(survey.left.iter().map(|left| left.name.as_str()).collect::<Vec<_>>(), ["bad"]);
+    assert!(store.model().ids().is_empty(), "nothing was adopted");
+
+    store.adopt_ovirt(PROJECT.to_owned(), 0, true).await.unwrap();
+    let model = store.model();
+    assert!(model.get::<Network>(good.parse().unwrap()).is_some());
+    assert_eq!(model.ids().len(), 2, "a network and its port");
+    assert_eq!(nbctl(&["list", "Logical_Switch_Port", "tap0"]), before, "what stays is not touched");
+    assert!(store.drift().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_router_keeps_its_way_out() {
+    let northbound = portcullis_testkit::Northbound::start();
+    let nbctl = |args: &[&str]| northbound.nbctl(args).trim().to_owned();
+    let network = nbctl(&["create", "Logical_Switch", "name=out", "external_ids:ovirt_network_name=out"]);
+    nbctl(&[
+        "create",
+        "DHCP_Options",
+        "cidr=192.0.2.0/24",
+        &format!("external_ids:ovirt_network_id={network}"),
+        "options:router=192.0.2.1",
+    ]);
+    let port = "0b0e1d52-0b4f-4c43-8f6f-000000000002";
+    let router = nbctl(&[
+        "create",
+        "Logical_Router",
+        "name=router",
+        &format!("external_ids:ovirt_gateway_port={port}"),
+    ]);
+    let end = format!("lrp{port}");
+    nbctl(&["lrp-add", &router, &end, "02:00:00:00:00:09", "192.0.2.9/24"]);
+    nbctl(&["lsp-add", &network, port, "--", "lsp-set-type", port, "router"]);
+    nbctl(&[
+        "lsp-set-addresses",
+        port,
+        "router",
+        "--",
+        "lsp-set-options",
+        port,
+        &format!("router-port={end}"),
+    ]);
+    nbctl(&["set", "Logical_Switch_Port", port, "external_ids:ovirt_nic_name=router_port"]);
+    nbctl(&["lr-route-add", &router, "0.0.0.0/0", "192.0.2.1"]);
+    nbctl(&["lr-route-add", &router, "198.51.100.0/24", "192.0.2.7"]);
+
+    let store = open(StoreSettings { coexist: true, ..settings(&[northbound.remote()]) }).await;
+    store.adopt_ovirt(PROJECT.to_owned(), 0, false).await.unwrap();
+    let model = store.model();
+    let adopted = model.get::<Router>(router.parse().unwrap()).unwrap();
+    let gateway = adopted.gateway.as_ref().unwrap();
+    assert_eq!((gateway.port.to_string().as_str(), gateway.snat), (port, false));
+    assert_eq!(adopted.routes.len(), 1, "the default route is the gateway's");
+    assert!(model.get::<Network>(network.parse().unwrap()).unwrap().external);
+    assert!(store.drift().is_empty());
+    let routes = nbctl(&["lr-route-list", &router]);
+    assert_eq!(routes.matches("0.0.0.0/0").count(), 1, "{routes}");
+    assert!(routes.contains("198.51.100.0/24"), "{routes}");
+    let ends = nbctl(&["--bare", "--columns=networks", "list", "Logical_Router_Port"]);
+    assert_eq!(ends, "192.0.2.9/24", "one end only");
+}

@@ -174,9 +174,7 @@ impl Networking {
             (&Method::DELETE, [_, id]) => {
                 for_resource!(collection, R => self.delete::<R>(request, context, id).await)
             }
-            (method, ["address-groups", id, action @ ("add_addresses" | "remove_addresses")])
-                if method == Method::PUT =>
-            {
+            (&Method::PUT, ["address-groups", id, action @ ("add_addresses" | "remove_addresses")]) => {
                 let (body, add) = (request.json()?, *action == "add_addresses");
                 self.act::<AddressGroups>(context, id, move |draft, context, id| {
                     address_group::change_addresses(draft, context, id, &body, add)
@@ -329,9 +327,9 @@ impl Networking {
     async fn connect(&self, context: Context, id: &str, body: Value, add: bool) -> Result<Answer, Error> {
         let id = Uuid::try_parse(id).map_err(|_| Routers::not_found(id))?;
         self.change(context, move |draft, context| {
-            changeable::<Routers>(draft, context, id, "update", None)?;
+            let router = changeable::<Routers>(draft, context, id, "update", None)?;
             let act = if add { router::add_interface } else { router::remove_interface };
-            act(draft, context, id, &body).map(Answer::ok)
+            act(draft, context, &router, &body).map(Answer::ok)
         })
         .await
     }

@@ -360,21 +360,19 @@ fn named(body: &Value) -> Result<Named, Error> {
 pub(crate) fn add_interface(
     draft: &mut Draft,
     context: &Context,
-    id: Uuid,
+    router: &Router,
     body: &Value,
 ) -> Result<Value, Error> {
     let named = named(body)?;
-    let Some(router) = draft.get::<Router>(id).cloned() else {
-        return Err(Routers::not_found(&id.to_string()));
-    };
+    let id = router.meta.id;
     let (port, subnet) = match (named.subnet, named.port) {
         (Some(_), Some(_)) => return Err(bad_request("Cannot specify both subnet-id and port-id")),
         (None, None) => return Err(bad_request("Either subnet_id or port_id must be specified")),
-        (Some(subnet), None) => (by_subnet(draft, context, &router, subnet)?, subnet),
-        (None, Some(port)) => by_port(draft, context, &router, port)?,
+        (Some(subnet), None) => (by_subnet(draft, context, router, subnet)?, subnet),
+        (None, Some(port)) => by_port(draft, context, router, port)?,
     };
     common::bump::<Router>(draft, context, id);
-    answer(draft, &router, port, subnet)
+    answer(draft, router, port, subnet)
 }
 
 fn answer(draft: &Draft, router: &Router, port: Uuid, subnet: Uuid) -> Result<Value, Error> {
@@ -503,13 +501,11 @@ fn check_new_subnets(draft: &Draft, router: &Router, new: &[Subnet]) -> Result<(
 pub(crate) fn remove_interface(
     draft: &mut Draft,
     context: &Context,
-    id: Uuid,
+    router: &Router,
     body: &Value,
 ) -> Result<Value, Error> {
     let named = named(body)?;
-    let Some(router) = draft.get::<Router>(id).cloned() else {
-        return Err(Routers::not_found(&id.to_string()));
-    };
+    let id = router.meta.id;
     let interfaces = || draft.ports_of_router(id).filter(|port| port.device_owner == Port::ROUTER_INTERFACE);
     let (port, subnet) = match (named.port, named.subnet) {
         (None, None) => return Err(bad_request("Either subnet_id or port_id must be specified")),
@@ -546,7 +542,7 @@ pub(crate) fn remove_interface(
         Some(subnet) => vec![subnet],
         None => port.fixed_ips.iter().map(|fixed| fixed.subnet).collect(),
     };
-    check_unused(draft, &router, &gone)?;
+    check_unused(draft, router, &gone)?;
     let whole = port.fixed_ips.iter().all(|fixed| gone.contains(&fixed.subnet));
     if whole {
         draft.remove::<Port>(port.meta.id);
@@ -565,7 +561,7 @@ pub(crate) fn remove_interface(
     }
     common::bump::<Router>(draft, context, id);
     let subnet = subnet.or_else(|| gone.first().copied()).unwrap_or_default();
-    Ok(interface(&router, &port, subnet, &gone))
+    Ok(interface(router, &port, subnet, &gone))
 }
 
 /// Whether no floating address leads through these subnets.

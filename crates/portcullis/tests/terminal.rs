@@ -2,14 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 const RED: &str = "\u{1b}[31m";
 
 /// What `portcullis` prints on a terminal, for a mistake.
 fn on_terminal(arguments: &str, environment: (&str, &str)) -> String {
-    let line = format!("{} show-config --config /nowhere.yaml {arguments}", env!("CARGO_BIN_EXE_portcullis"));
+    let line =
+        format!("exec {} show-config --config /nowhere.yaml {arguments}", env!("CARGO_BIN_EXE_portcullis"));
     let output = Command::new("script")
         .args(["--quiet", "--return", "--command", &line, "/dev/null"])
         // On a CI system colours are taken to be wanted, on a dumb terminal too.
@@ -44,9 +45,10 @@ fn there_are_none_in_a_pipe() {
     assert!(!String::from_utf8(output.stderr).unwrap().contains('\u{1b}'));
 }
 
-/// What `portcullis hash-password` prints to who types these lines, and its exit code.
-fn hash_password(typed: &str) -> (i32, String) {
-    let line = format!("{} hash-password", env!("CARGO_BIN_EXE_portcullis"));
+/// What `portcullis hash-password` prints to who answers its questions with these keys, and its exit code.
+fn hash_password(answers: &[(&str, &str)]) -> (i32, String) {
+    // The program takes the place of the shell, which would answer Ctrl-C with an exit code of its own.
+    let line = format!("exec {} hash-password", env!("CARGO_BIN_EXE_portcullis"));
     let mut script = Command::new("script")
         .args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"])
         .env("NO_COLOR", "1")
@@ -54,29 +56,33 @@ fn hash_password(typed: &str) -> (i32, String) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut keyboard = script.stdin.take().unwrap();
-    for line in typed.split_inclusive(['\n', '\u{3}']) {
+    let (mut keyboard, mut screen) = (script.stdin.take().unwrap(), script.stdout.take().unwrap());
+    let mut shown = Vec::new();
+    for (question, keys) in answers {
         // What is typed before the question is thrown away.
-        std::thread::sleep(std::time::Duration::from_millis(700));
-        keyboard.write_all(line.as_bytes()).unwrap();
+        while !shown.ends_with(question.as_bytes()) {
+            let mut next = [0];
+            screen.read_exact(&mut next).unwrap();
+            shown.extend(next);
+        }
+        keyboard.write_all(keys.as_bytes()).unwrap();
     }
-    let output = script.wait_with_output().unwrap();
-    drop(keyboard);
-    (output.status.code().unwrap(), String::from_utf8(output.stdout).unwrap())
+    screen.read_to_end(&mut shown).unwrap();
+    (script.wait().unwrap().code().unwrap(), String::from_utf8(shown).unwrap())
 }
 
 #[test]
 fn a_password_is_typed_twice_and_never_shown() {
-    let (code, text) = hash_password("correct horse\ncorrect horse\n");
+    let (code, text) = hash_password(&[("Password: ", "correct horse\n"), ("Again: ", "correct horse\n")]);
     assert_eq!(code, 0, "{text}");
     assert!(
         text.starts_with("Password: \r\nAgain: \r\n$argon2id$v=19$") && !text.contains("horse"),
         "{text:?}"
     );
-    let (code, text) = hash_password("correct horse\ncorrect house\n");
+    let (code, text) = hash_password(&[("Password: ", "correct horse\n"), ("Again: ", "correct house\n")]);
     assert_eq!(code, 2, "{text}");
     assert!(text.contains("the two passwords are not the same") && !text.contains("horse"), "{text:?}");
-    let (code, text) = hash_password("corr\u{3}");
+    let (code, text) = hash_password(&[("Password: ", "corr\u{3}")]);
     assert_eq!(code, 1, "{text}");
     assert!(text.contains("interrupted by SIGINT"), "{text:?}");
 }

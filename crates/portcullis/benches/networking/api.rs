@@ -19,6 +19,18 @@ pub(crate) struct Rate {
 }
 
 impl Rate {
+    /// The rate of several together.
+    pub(crate) fn all(rates: Vec<Rate>) -> Rate {
+        let all = rates.iter().map(|rate| rate.all).sum();
+        let mut times: Vec<Duration> = rates.into_iter().flat_map(|rate| rate.times).collect();
+        times.sort_unstable();
+        Rate { times, all }
+    }
+
+    pub(crate) fn count(&self) -> u128 {
+        self.times.len() as u128
+    }
+
     pub(crate) fn per_second(&self) -> f64 {
         f64::from(u32::try_from(self.times.len()).unwrap()) / self.all.as_secs_f64()
     }
@@ -75,35 +87,36 @@ impl Api {
         self.ask("POST", path, &json!({name: attributes}).to_string())[name].take()
     }
 
-    /// Asks by some clients at once, one request after the other each, and gives how long they took.
+    /// Asks by some clients at once, one request after the other each, and gives how long they took, with the answers.
     pub(crate) fn load(
         &self,
         clients: usize,
         during: Duration,
-        request: impl Fn(usize, usize) -> (&'static str, String, String) + Sync,
-    ) -> Rate {
+        request: impl Fn(usize) -> (&'static str, String, String) + Sync,
+    ) -> (Rate, Vec<Answer>) {
         let start = Instant::now();
-        let mut times: Vec<Duration> = std::thread::scope(|scope| {
+        let answers: Vec<(Duration, Answer)> = std::thread::scope(|scope| {
             let request = &request;
             let tasks: Vec<_> = (0..clients)
                 .map(|client| {
                     scope.spawn(move || {
                         let mut connection = self.connect();
-                        let mut times = Vec::new();
+                        let mut answers = Vec::new();
                         while start.elapsed() < during {
-                            let (method, path, body) = request(client, times.len());
+                            let (method, path, body) = request(client);
                             let before = Instant::now();
-                            self.send(&mut connection, method, &path, &body);
-                            times.push(before.elapsed());
+                            let answer = self.send(&mut connection, method, &path, &body);
+                            answers.push((before.elapsed(), answer));
                         }
-                        times
+                        answers
                     })
                 })
                 .collect();
             tasks.into_iter().flat_map(|task| task.join().unwrap()).collect()
         });
         let all = start.elapsed();
+        let (mut times, answers): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
         times.sort_unstable();
-        Rate { times, all }
+        (Rate { times, all }, answers)
     }
 }

@@ -1,10 +1,13 @@
 //! How fast the Networking API is: alone, with much in the database, and beside what the database itself can do.
 //!
 //! Eight clients with connections of their own ask a release build of `portcullis serve`, with a real northbound database
-//! and northd on the same machine. Rates are of this machine and moment; the ratios are what to look at.
+//! and northd on the same machine. Then the program is stopped, and the transactions that such requests become are sent
+//! to the same database, eight on their way at any time, for as long. Rates are of this machine and moment; the ratios
+//! are what to look at.
 //!
 //! `cargo bench -p portcullis --bench networking -- --url http://host:9696 --token …` asks any other server of the
-//! Networking API instead, such as a Neutron, and prints the same rates for it.
+//! Networking API instead, such as a Neutron, and prints the same rates for it. `--only rule` measures what has that
+//! word in its name.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench talks")]
 
@@ -12,6 +15,7 @@ mod api;
 mod raw;
 mod server;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -20,8 +24,9 @@ use api::{Api, Rate};
 use server::Server;
 
 const CLIENTS: usize = 8;
-/// Each rate is measured for so long.
-const WHILE: Duration = Duration::from_secs(3);
+/// Each rate is measured for so long, and so often, in turn with what it is compared to.
+const WHILE: Duration = Duration::from_secs(2);
+const ROUNDS: usize = 3;
 
 /// What is in the database of a large site.
 const GROUPS: usize = 2_000;
@@ -35,83 +40,129 @@ fn main() {
         let place = arguments.iter().position(|argument| argument == name)?;
         arguments.get(place + 1).cloned()
     };
+    let only = value("--only").unwrap_or_default();
     match (value("--url"), value("--token")) {
-        (Some(url), Some(token)) => elsewhere(&Api::new(&url, &token)),
-        _ => here(),
+        (Some(url), Some(token)) => elsewhere(&Api::new(&url, &token), &only),
+        _ => here(&only),
     }
 }
 
 /// The rates of some server.
-fn elsewhere(api: &Api) {
-    let network = Workload::new(api);
-    for (name, rate) in network.rates(api, || {}) {
-        println!("{name:<14} {rate}");
+fn elsewhere(api: &Api, only: &str) {
+    let workload = Workload::new(api);
+    for kind in Kind::matching(only) {
+        println!("{:<14} {}", kind.name(), workload.rate(api, kind));
     }
 }
 
-fn here() {
+fn here(only: &str) {
     for durable in [false, true] {
         let server = Server::start(durable);
-        let api = Api::new(&server.url(), &server.token());
-        println!(
-            "\nAn empty database, {}:",
-            if durable {
-                "each change on disk before it is answered"
-            } else {
-                "changes not waited for on disk"
-            }
-        );
-        println!(
-            "{:<14} {:>10} {:>10}   {:>7}   {:>8} {:>8}",
-            "", "API", "database", "ratio", "median", "p99"
-        );
-        let empty = compare(&server, &api);
+        let how = match durable {
+            true => "each change on disk before it is answered",
+            false => "changes not waited for on disk",
+        };
+        println!("\nAn empty database, {how}:");
+        let empty = compare(&server, only);
         if durable {
             continue;
         }
-        let full_server = Server::start(durable);
-        let api = Api::new(&full_server.url(), &full_server.token());
-        fill(&api);
-        full_server.settle();
-        println!("\n{GROUPS} groups, {} rules, {PORTS} ports:", GROUPS * (RULES_PER_GROUP + 2));
-        println!("start          {:.2} s", full_server.restart().as_secs_f64());
-        println!("memory         {} MB", full_server.memory() / 1_000_000);
-        let full = compare(&full_server, &api);
-        for ((name, before), (_, after)) in empty.iter().zip(&full) {
-            println!("{name:<14} costs {:.2} of what it did", before / after);
+        let server = Server::start(durable);
+        fill(&server.api());
+        server.settle();
+        println!("\n{GROUPS} groups, {} rules, {PORTS} ports, {how}:", GROUPS * (RULES_PER_GROUP + 2));
+        println!("start          {:.2} s", server.restart().as_secs_f64());
+        println!("memory         {} MB", server.memory() / 1_000_000);
+        let full = compare(&server, only);
+        for ((kind, before), (_, after)) in empty.iter().zip(&full) {
+            println!("{:<14} costs {:.2} of what it did", kind.name(), before / after);
         }
     }
 }
 
 /// Rates of the API beside those of the same transactions without it.
-fn compare(server: &Server, api: &Api) -> Vec<(&'static str, f64)> {
-    let workload = Workload::new(api);
-    let mut rates = Vec::new();
-    for (name, rate) in workload.rates(api, || server.settle()) {
-        server.settle();
-        let database = workload
-            .transactions(api, name)
-            .map(|all| raw::rate(&server.socket(), &all, CLIENTS, server.durable));
-        let (raw, ratio) = match database {
-            Some(raw) => (format!("{raw:.0}/s"), format!("{:.2}", rate.per_second() / raw)),
-            None => (String::new(), String::new()),
+fn compare(server: &Server, only: &str) -> Vec<(Kind, f64)> {
+    println!(
+        "{:<14} {:>10} {:>10}   {:>7}   {:>8} {:>8}   {:>10}",
+        "", "API", "database", "ratio", "median", "p99", "CPU of ours"
+    );
+    let workload = Workload::new(&server.api());
+    let measure = |kind: Kind| {
+        let (mut rates, mut raw, mut cpu) = (Vec::new(), Vec::new(), Duration::ZERO);
+        for _ in 0..ROUNDS {
+            let api = server.api();
+            server.settle();
+            let before = server.cpu();
+            rates.push(workload.rate(&api, kind));
+            cpu += server.cpu() - before;
+            if kind.changes() {
+                let transactions = workload.transactions(&api, kind);
+                server.settle();
+                // It would follow the changes, and see to it that they are right.
+                server.stop();
+                raw.push(raw::rate(&server.socket(), &transactions, CLIENTS, server.durable, WHILE));
+                server.restart();
+            }
+        }
+        let rate = Rate::all(rates);
+        let (database, ratio) = match raw.is_empty() {
+            true => (String::new(), String::new()),
+            false => {
+                let mean = raw.iter().sum::<f64>() / f64::from(u32::try_from(raw.len()).unwrap());
+                (format!("{mean:.0}/s"), format!("{:.2}", rate.per_second() / mean))
+            }
         };
         println!(
-            "{name:<14} {:>8.0}/s {raw:>10}   {ratio:>7}   {:>5.2} ms {:>5.2} ms",
+            "{:<14} {:>8.0}/s {database:>10}   {ratio:>7}   {:>5.2} ms {:>5.2} ms   {:>8} µs",
+            kind.name(),
             rate.per_second(),
             rate.percentile(0.5).as_secs_f64() * 1000.0,
             rate.percentile(0.99).as_secs_f64() * 1000.0,
+            cpu.as_micros() / rate.count(),
         );
-        rates.push((name, rate.per_second()));
-    }
-    rates
+        (kind, rate.per_second())
+    };
+    Kind::matching(only).map(measure).collect()
 }
 
-/// What is asked for: things to make, and things to look at.
+/// What is asked for.
+#[derive(Clone, Copy)]
+enum Kind {
+    Group,
+    Rule,
+    Port,
+    Look,
+    LookAlone,
+}
+
+impl Kind {
+    fn matching(word: &str) -> impl Iterator<Item = Kind> + '_ {
+        let all = [Kind::Group, Kind::Rule, Kind::Port, Kind::Look, Kind::LookAlone];
+        all.into_iter().filter(move |kind| kind.name().contains(word))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Kind::Group => "POST group",
+            Kind::Rule => "POST rule",
+            Kind::Port => "POST port",
+            Kind::Look => "GET port",
+            Kind::LookAlone => "GET, alone",
+        }
+    }
+
+    fn changes(self) -> bool {
+        matches!(self, Kind::Group | Kind::Rule | Kind::Port)
+    }
+}
+
+/// Things to make, and things to look at.
 struct Workload {
     groups: Vec<String>,
     networks: Vec<String>,
     ports: Vec<String>,
+    /// A group has no two rules that are the same.
+    rules: AtomicUsize,
 }
 
 impl Workload {
@@ -133,55 +184,37 @@ impl Workload {
         let ports = (0..CLIENTS)
             .map(|client| id(api.create("ports", "port", &port(&networks[client], &groups[client]))));
         let ports = ports.collect();
-        Workload { groups, networks, ports }
+        Workload { groups, networks, ports, rules: AtomicUsize::new(0) }
     }
 
-    /// What is asked for, one after the other; `settle` waits until nothing else goes on.
-    fn rates(&self, api: &Api, settle: impl Fn()) -> Vec<(&'static str, Rate)> {
-        let load = |clients, request: &(dyn Fn(usize, usize) -> (&'static str, String, String) + Sync)| {
-            settle();
-            api.load(clients, WHILE, request)
-        };
-        let group = |_, _| ("POST", "security-groups".to_owned(), wrap("security_group", &group()));
-        let rule = |client: usize, number| {
-            let rule = rule(&self.groups[client], number);
-            ("POST", "security-group-rules".to_owned(), wrap("security_group_rule", &rule))
-        };
-        let port = |client: usize, _| {
-            let port = port(&self.networks[client], &self.groups[client]);
-            ("POST", "ports".to_owned(), wrap("port", &port))
-        };
-        let look = |client: usize, _| ("GET", format!("ports/{}", self.ports[client]), String::new());
-        vec![
-            ("POST group", load(CLIENTS, &group)),
-            ("POST rule", load(CLIENTS, &rule)),
-            ("POST port", load(CLIENTS, &port)),
-            ("GET port", load(CLIENTS, &look)),
-            ("GET, alone", load(1, &look)),
-        ]
+    fn rate(&self, api: &Api, kind: Kind) -> Rate {
+        let clients = if matches!(kind, Kind::LookAlone) { 1 } else { CLIENTS };
+        api.load(clients, WHILE, |client| self.request(kind, client)).0
     }
 
     /// The transactions that such requests become.
-    fn transactions(&self, api: &Api, name: &str) -> Option<Vec<Value>> {
-        const COUNT: usize = 2_000;
-        let ask = |path: &str, name: &str, attributes: &Value| {
-            let answer = api.ask("POST", &format!("{path}?dry_run=true"), &wrap(name, attributes));
-            answer["dry_run"]["transaction"].clone()
-        };
-        let each = |number: usize| -> Option<Value> {
-            let client = number % CLIENTS;
-            Some(match name {
-                "POST group" => ask("security-groups", "security_group", &group()),
-                "POST rule" => ask(
-                    "security-group-rules",
-                    "security_group_rule",
-                    &rule(&self.groups[client], 30_000 + number),
-                ),
-                "POST port" => ask("ports", "port", &port(&self.networks[client], &self.groups[client])),
-                _ => return None,
-            })
-        };
-        (0..COUNT).map(each).collect()
+    fn transactions(&self, api: &Api, kind: Kind) -> Vec<Value> {
+        let (_, answers) = api.load(CLIENTS, WHILE, |client| {
+            let (method, path, body) = self.request(kind, client);
+            (method, path + "?dry_run=true", body)
+        });
+        answers.iter().map(|answer| answer.json()["dry_run"]["transaction"].take()).collect()
+    }
+
+    fn request(&self, kind: Kind, client: usize) -> (&'static str, String, String) {
+        match kind {
+            Kind::Group => ("POST", "security-groups".to_owned(), wrap("security_group", &group())),
+            Kind::Rule => {
+                let number = self.rules.fetch_add(1, Ordering::Relaxed);
+                let rule = rule(&self.groups[client], number);
+                ("POST", "security-group-rules".to_owned(), wrap("security_group_rule", &rule))
+            }
+            Kind::Port => {
+                let port = port(&self.networks[client], &self.groups[client]);
+                ("POST", "ports".to_owned(), wrap("port", &port))
+            }
+            Kind::Look | Kind::LookAlone => ("GET", format!("ports/{}", self.ports[client]), String::new()),
+        }
     }
 }
 
@@ -194,8 +227,9 @@ fn group() -> Value {
 }
 
 fn rule(group: &str, number: usize) -> Value {
+    let protocols = ["tcp", "udp", "sctp"];
     let port = number % 65_535 + 1;
-    json!({"security_group_id": group, "direction": "ingress", "protocol": "tcp",
+    json!({"security_group_id": group, "direction": "ingress", "protocol": protocols[number / 65_535 % 3],
            "port_range_min": port, "port_range_max": port})
 }
 

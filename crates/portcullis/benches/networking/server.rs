@@ -12,6 +12,8 @@ use portcullis_testkit::parts::{Launch, Namespace, Port, Process, answers};
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::api::Api;
+
 /// Of the password `bench`, made cheaply: it is used once.
 const HASH: &str =
     "$argon2id$v=19$m=64,t=1,p=1$D1nu51F9Bj6v63mB511pXA$Ws9Rg4G4sBs/X+J6M/YrUggyi6zHe3t7Il6ud850HiQ";
@@ -52,9 +54,13 @@ impl Server {
         server
     }
 
+    pub(crate) fn stop(&self) {
+        *self.process.borrow_mut() = None;
+    }
+
     /// Starts the program anew, and gives how long that took.
     pub(crate) fn restart(&self) -> Duration {
-        *self.process.borrow_mut() = None;
+        self.stop();
         let start = Instant::now();
         let mut process = Launch::path("portcullis", env!("CARGO_BIN_EXE_portcullis"))
             .args(["serve", "--config"])
@@ -66,12 +72,12 @@ impl Server {
         start.elapsed()
     }
 
-    pub(crate) fn url(&self) -> String {
-        format!("http://{}", self.networking)
+    pub(crate) fn api(&self) -> Api {
+        Api::new(&format!("http://{}", self.networking), &self.token())
     }
 
     /// A token, as a client gets one.
-    pub(crate) fn token(&self) -> String {
+    fn token(&self) -> String {
         let domain = json!({"id": "default"});
         let user = json!({"name": "bench", "password": "bench", "domain": domain});
         let auth = json!({"auth": {
@@ -95,10 +101,23 @@ impl Server {
         self.ovn.nbctl(&["--timeout=600", "--wait=sb", "sync"]).unwrap();
     }
 
+    fn proc_file(&self, name: &str) -> String {
+        let process = self.process.borrow();
+        fs::read_to_string(format!("/proc/{}/{name}", process.as_ref().unwrap().id())).unwrap()
+    }
+
+    /// How long the program has computed since it started.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = self.proc_file("stat");
+        // After the name, which may have spaces; user and system time are in hundredths of a second.
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        let ticks: u64 = [11, 12].into_iter().map(|field| fields[field].parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
     /// What the program holds in memory, in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let process = self.process.borrow();
-        let status = fs::read_to_string(format!("/proc/{}/status", process.as_ref().unwrap().id())).unwrap();
+        let status = self.proc_file("status");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
     }

@@ -135,6 +135,13 @@ macro_rules! stored {
                 ids
             }
 
+            /// An object, for people to read.
+            pub(crate) fn describe(&self, kind: Kind, id: Uuid) -> Option<String> {
+                match kind {
+                    $(Kind::$type => self.get::<$type>(id).map(|object| format!("{object:?}")),)*
+                }
+            }
+
             /// Removes an object, if it is there.
             pub(crate) fn remove_kind(&mut self, kind: Kind, id: Uuid) {
                 match kind {

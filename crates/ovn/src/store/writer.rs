@@ -115,12 +115,15 @@ impl Writer {
                 received = queue.recv_many(&mut batch, BATCH) => match &refusal {
                     _ if received == 0 => return,
                     Some(error) => finish(batch, error),
-                    None => if let Err(error) = self.write(batch).await {
-                        // Who came meanwhile would wait for the same.
-                        while let Ok(work) = queue.try_recv() {
-                            work.finish(Err(error.clone()));
+                    None => {
+                        gather(&mut queue, &mut batch).await;
+                        if let Err(error) = self.write(batch).await {
+                            // Who came meanwhile would wait for the same.
+                            while let Ok(work) = queue.try_recv() {
+                                work.finish(Err(error.clone()));
+                            }
                         }
-                    },
+                    }
                 },
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() && refusal.is_none() => {
                     self.models.checking();
@@ -329,6 +332,20 @@ enum Uncommitted {
     /// The objects were others by then.
     Late,
     For(StoreError),
+}
+
+/// Adds what comes while everybody else who has something to do does it: those who just got an answer often ask again.
+async fn gather(queue: &mut mpsc::Receiver<Box<dyn Work>>, batch: &mut Batch) {
+    let mut known = 0;
+    while known < batch.len() && batch.len() < BATCH {
+        known = batch.len();
+        tokio::task::yield_now().await;
+        while batch.len() < BATCH
+            && let Ok(work) = queue.try_recv()
+        {
+            batch.push(work);
+        }
+    }
 }
 
 fn finish(batch: Batch, error: &StoreError) {

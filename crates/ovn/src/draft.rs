@@ -201,20 +201,33 @@ pub(crate) fn mend(model: &Model, options: &Options, replica: &Replica) -> Plan 
     Plan::new(&ours(replica), &Desired::all(Scene { model, options }), replica)
 }
 
-/// The part of it that one object needs.
-pub(crate) fn mend_one(model: &Model, options: &Options, replica: &Replica, kind: Kind, id: Uuid) -> Plan {
-    let mut desired = Desired::default();
-    desired.add(Scene { model, options }, kind, id);
-    Plan::new(&Desired::default(), &desired, replica)
-}
-
-/// The part of it that no object needs.
-pub(crate) fn mend_surplus(model: &Model, options: &Options, replica: &Replica) -> Plan {
-    let mut plan = Plan::default();
-    let (ours, desired) = (ours(replica), Desired::all(Scene { model, options }));
-    plan.delete(&ours, &desired, replica);
-    plan.detach(&ours, &desired, replica);
-    plan
+/// The same row by row, with what it is about, those first to which others belong; and last what no object needs.
+pub(crate) fn mend_each(
+    model: &Model,
+    options: &Options,
+    replica: &Replica,
+) -> Vec<(Option<(&'static str, Uuid)>, Plan)> {
+    let desired = Desired::all(Scene { model, options });
+    let mut references: BTreeMap<Uuid, BTreeSet<Reference>> = BTreeMap::new();
+    for reference in &desired.references {
+        references.entry(reference.member).or_default().insert(*reference);
+    }
+    let mut plans: Vec<_> = desired
+        .rows
+        .iter()
+        .map(|(key, wanted)| {
+            let rows = [(*key, wanted.clone())].into();
+            let one = Desired { rows, references: references.remove(&key.1).unwrap_or_default() };
+            (Some(*key), Plan::new(&Desired::default(), &one, replica))
+        })
+        .collect();
+    plans.sort_by_key(|(key, _)| key.is_some_and(|(table, _)| !is_root(table)));
+    let (ours, mut surplus) = (ours(replica), Plan::default());
+    surplus.delete(&ours, &desired, replica);
+    surplus.detach(&ours, &desired, replica);
+    plans.push((None, surplus));
+    plans.retain(|(_, plan)| !plan.transaction.is_empty());
+    plans
 }
 
 /// All rows that are ours, with what refers to them.

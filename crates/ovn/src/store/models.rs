@@ -19,7 +19,7 @@ use crate::tables::columns;
 pub(super) const SOON: Duration = Duration::from_millis(100);
 
 /// How long after a change of another server all rows are looked at: what somebody else changed may have come with it.
-pub(super) const LATER: Duration = Duration::from_secs(10);
+pub(super) const LATER: Duration = Duration::from_secs(5);
 
 /// The objects, and who wants to know of new ones.
 pub(super) struct Models {

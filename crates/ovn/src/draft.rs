@@ -72,7 +72,10 @@ impl Draft {
     }
 
     /// Adds an object, or changes the one that has its id.
-    pub fn put<T: Stored>(&mut self, object: T) {
+    pub fn put<T: Stored>(&mut self, mut object: T) {
+        if let Some(old) = self.model.get::<T>(object.id()) {
+            object.keep_observed(old);
+        }
         self.edits += 1;
         self.touched.insert((T::KIND, object.id()));
         self.model.put(object);

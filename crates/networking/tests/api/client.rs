@@ -74,6 +74,10 @@ pub(crate) fn shared() -> &'static Arc<Api> {
 
 impl Api {
     pub(crate) fn start() -> Arc<Self> {
+        Self::with(Options::default())
+    }
+
+    pub(crate) fn with(options: Options) -> Arc<Self> {
         let ovn = portcullis_testkit::ovn();
         let remotes = vec![ovn.northbound().parse().unwrap()];
         let (store, router) = RUNTIME.block_on(async {
@@ -83,7 +87,7 @@ impl Api {
                 durable: false,
                 coexist: false,
                 read_only: false,
-                options: Options::default(),
+                options,
             });
             store.opened().await.unwrap();
             let router = Networking::new(store.clone(), Settings::default(), Arc::new(Words), false).router();

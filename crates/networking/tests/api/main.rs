@@ -18,3 +18,4 @@ mod rbac_policies;
 mod resources;
 mod rule_sets;
 mod transfer;
+mod uplink;

@@ -149,7 +149,7 @@ impl Draft {
                         reached.extend(dependent.map(|port| (Kind::Port, port.meta.id)));
                     }
                     Kind::Subnet => self.of_subnet(model, *id, &mut reached),
-                    Kind::Port => of_port(model, *id, &mut reached),
+                    Kind::Port => self.of_port(model, *id, &mut reached),
                     Kind::Router if self.differ(*id, |_: &Router| ()) => {
                         reached.extend(model.ports_of_router(*id).map(|port| (Kind::Port, port.meta.id)));
                         let floating = model.floating_ips_of_router(*id);
@@ -189,13 +189,17 @@ impl Draft {
             }
         }
     }
-}
 
-fn of_port(model: &Model, id: Uuid, reached: &mut BTreeSet<(Kind, Uuid)>) {
-    let Some(port) = model.get::<Port>(id) else { return };
-    reached.insert((Kind::Network, port.network));
-    if let Some(router) = port.router() {
-        reached.insert((Kind::Router, router));
+    fn of_port(&self, model: &Model, id: Uuid, reached: &mut BTreeSet<(Kind, Uuid)>) {
+        let Some(port) = model.get::<Port>(id) else { return };
+        // With the first filtered port comes what drops the rest, and with the last one it goes.
+        let network = port.network;
+        if self.base.has_protected_port(network) != self.model.has_protected_port(network) {
+            reached.insert((Kind::Network, network));
+        }
+        if let Some(router) = port.router() {
+            reached.insert((Kind::Router, router));
+        }
     }
 }
 

@@ -355,7 +355,8 @@ pub(crate) fn changeable<R: Resource>(
 ) -> Result<Arc<R::Object>, Error> {
     let view = context.view(draft.model());
     let object = Arc::clone(find::<R>(&view, &id.to_string())?);
-    if !context.caller.is_member() || !R::may_change(&object, &view) {
+    let may = if verb == "delete" { R::may_delete } else { R::may_change };
+    if !context.caller.is_member() || !may(&object, &view) {
         return Err(R::refusal(&object, &view, verb));
     }
     match revision {

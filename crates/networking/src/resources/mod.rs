@@ -78,6 +78,11 @@ pub(crate) trait Resource: Send + Sync + 'static {
         view.caller.owns(&object.meta().project)
     }
 
+    /// Whether who asks may remove an object it may know of.
+    fn may_delete(object: &Self::Object, view: &View<'_>) -> bool {
+        Self::may_change(object, view)
+    }
+
     /// What somebody is told who may know of an object and may not change it.
     fn refusal(_object: &Self::Object, _view: &View<'_>, verb: &str) -> Error {
         Error::forbidden(&format!("{verb}_{}", Self::NAME))

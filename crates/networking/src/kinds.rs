@@ -1,5 +1,6 @@
 //! How the values of attributes are checked, and what they become.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use portcullis_core::Cidr;
@@ -234,10 +235,10 @@ fn ids(value: &Value) -> Result<Value, String> {
     if value.is_null() {
         return Ok(json!([]));
     }
-    let mut ids = Vec::new();
+    let (mut ids, mut known) = (Vec::new(), BTreeSet::new());
     for item in list(value)? {
         let id = Kind::Id.check(item)?;
-        if ids.contains(&id) {
+        if !known.insert(shown(&id)) {
             return Err(format!("Duplicate items in the list: '{}'", shown(&id)));
         }
         ids.push(id);

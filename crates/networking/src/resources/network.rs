@@ -6,7 +6,7 @@ use portcullis_ovn::{Draft, Model};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Context, Resource, common};
+use super::{Context, Few, Resource, common};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
 use crate::kinds::{Kind, LIST, NAME, SAID, WORDS, WORDS_OR_NULL};
@@ -136,7 +136,7 @@ impl Resource for Networks {
             || is_given(view.model, network.meta.id, "access_as_external", &view.caller.project)
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Network>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Network>> {
         super::by_id_or_name(query, model)
     }
 

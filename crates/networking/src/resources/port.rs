@@ -1,4 +1,4 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::network::Networks;
 use super::security_group::{SecurityGroups, ensure_default};
-use super::{Context, Resource, common, find};
+use super::{Context, Few, Resource, common, find};
 use crate::addresses::{self, Asked, For};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
@@ -242,12 +242,18 @@ impl Resource for Ports {
         })
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Port>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Port>> {
         if let Some(device) = query.one("device_id") {
-            return Some(model.ports_of_device(device).collect());
+            return Some(Box::new(model.ports_of_device(device)));
         }
         if let Some(network) = query.one("network_id") {
-            return Some(model.ports_of_network(network.parse().ok()?).collect());
+            return Some(Box::new(model.ports_of_network(network.parse().ok()?)));
+        }
+        if let Some(group) = query.one("security_groups") {
+            return Some(Box::new(model.ports_of_group(group.parse().ok()?)));
+        }
+        if let Some(subnet) = only_value(query, "subnet_id") {
+            return Some(Box::new(model.ports_of_subnet(subnet.parse().ok()?)));
         }
         super::by_id_or_name(query, model)
     }
@@ -422,6 +428,14 @@ impl Resource for Ports {
         draft.remove::<Port>(id);
         Ok(())
     }
+}
+
+/// The only value of a key that addresses are asked for by.
+fn only_value<'a>(query: &'a Query, key: &str) -> Option<&'a str> {
+    let (_, values) = query.filters.iter().find(|(name, _)| name == "fixed_ips")?;
+    let mut values =
+        values.iter().filter_map(|value| value.split_once('=')).filter(|(known, _)| *known == key);
+    values.next().filter(|_| values.next().is_none()).map(|(_, value)| value)
 }
 
 /// Whether a port is who asks's, or in its network: it may see and remove it. What the port is only its own project says.
@@ -624,17 +638,18 @@ fn address_pairs(input: &Input) -> Result<Option<Vec<AddressPair>>, Error> {
 
 /// The options after a request: one without a value is gone, the others are added or changed.
 fn dhcp_options(input: &Input, old: &[DhcpOption]) -> Vec<DhcpOption> {
-    let mut options = old.to_vec();
+    let mut given: BTreeMap<(&str, Family), Option<&str>> = BTreeMap::new();
     for value in input.list("extra_dhcp_opts").unwrap_or_default() {
         let text = |key: &str| value.get(key).and_then(Value::as_str);
-        let name = text("opt_name").unwrap_or_default();
         let version = if value.get("ip_version") == Some(&json!(6)) { Family::V6 } else { Family::V4 };
-        options.retain(|option| option.name != name || option.version != version);
-        if let Some(value) = text("opt_value") {
-            options.push(DhcpOption { name: name.to_owned(), value: value.to_owned(), version });
-        }
+        given.insert((text("opt_name").unwrap_or_default(), version), text("opt_value"));
     }
-    options
+    let is_kept = |option: &&DhcpOption| !given.contains_key(&(option.name.as_str(), option.version));
+    let kept = old.iter().filter(is_kept).cloned();
+    let new = given.iter().filter_map(|((name, version), value)| {
+        Some(DhcpOption { name: (*name).to_owned(), value: (*value)?.to_owned(), version: *version })
+    });
+    kept.chain(new).collect()
 }
 
 /// What must hold between the parts of a port.

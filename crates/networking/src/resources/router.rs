@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::network::Networks;
 use super::port::{Ports, new_mac};
 use super::subnet::{Subnets, route, routes};
-use super::{Context, Resource, common, find};
+use super::{Context, Few, Resource, common, find};
 use crate::addresses::{self, Asked, For};
 use crate::attributes::{Attribute, Input};
 use crate::error::Error;
@@ -92,7 +92,7 @@ impl Resource for Routers {
         Error::not_found("RouterNotFound", format!("Router {id} could not be found"))
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Router>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Router>> {
         super::by_id_or_name(query, model)
     }
 

@@ -6,7 +6,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::rule::Rules;
-use super::{Context, Resource, common, network};
+use super::{Context, Few, Resource, common, network};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
 use crate::kinds::{Kind, LIST, SAID};
@@ -58,7 +58,7 @@ impl Resource for SecurityGroups {
         view.caller.owns(&group.meta.project) || is_shared(group, view)
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<SecurityGroup>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, SecurityGroup>> {
         super::by_id_or_name(query, model)
     }
 

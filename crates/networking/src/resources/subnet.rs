@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::network::{Networks, is_shared};
-use super::{Context, Resource, common, find};
+use super::{Context, Few, Resource, common, find};
 use crate::addresses::{automatic, ends, hosts, number, pools};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
@@ -147,9 +147,9 @@ impl Resource for Subnets {
         values.iter().any(|value| value.eq_ignore_ascii_case("true") == is)
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Subnet>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Subnet>> {
         if let Some(network) = query.one("network_id") {
-            return Some(model.subnets_of_network(network.parse().ok()?).collect());
+            return Some(Box::new(model.subnets_of_network(network.parse().ok()?)));
         }
         super::by_id_or_name(query, model)
     }

@@ -315,3 +315,64 @@ fn remove_policies(draft: &mut Draft, object: Uuid) {
         draft.remove::<portcullis_ovn::objects::RbacPolicy>(policy);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use portcullis_ovn::objects::{Meta, Network, Port, SecurityGroup};
+
+    use super::port::Ports;
+    use super::security_group::SecurityGroups;
+    use super::*;
+
+    /// A thousand projects, each with a default group, and with a port in a network of the first one's.
+    fn many() -> Model {
+        let mut model = Model::default();
+        let meta = |id: u128, project: u128| Meta {
+            id: Uuid::from_u128(id),
+            project: format!("p{project}"),
+            ..Meta::default()
+        };
+        let network = Uuid::from_u128(1);
+        model.put(Network { meta: meta(1, 0), ..Network::default() });
+        for number in 0..1000 {
+            let name = "default".to_owned();
+            let group = SecurityGroup {
+                meta: Meta { name, ..meta(2000 + number, number) },
+                ..SecurityGroup::default()
+            };
+            model.put(SecurityGroup { is_default: true, ..group });
+            model.put(Port { meta: meta(4000 + number, number), network, ..Port::default() });
+        }
+        model
+    }
+
+    #[test]
+    fn a_list_costs_what_the_project_has() {
+        let model = many();
+        let caller = Caller { project: "p7".into(), roles: vec!["member".into()], ..Caller::default() };
+        let view = View { model: &model, caller: &caller };
+        let query = |name: &str, value: String| Query {
+            filters: vec![(name.into(), vec![value])],
+            ..Query::default()
+        };
+        let ids = |found: Option<Vec<&Arc<Port>>>| -> Vec<u128> {
+            found.unwrap().into_iter().map(|port| port.meta.id.as_u128()).collect()
+        };
+        let groups = candidates::<SecurityGroups>(&view, &query("name", "default".into())).unwrap();
+        assert_eq!(groups.iter().map(|group| group.meta.id.as_u128()).collect::<Vec<_>>(), [2007]);
+        for query in [query("device_id", String::new()), query("network_id", Uuid::from_u128(1).to_string())]
+        {
+            assert_eq!(ids(candidates::<Ports>(&view, &query)), [4007], "{query:?}");
+        }
+
+        let admin = Caller { roles: vec!["admin".into()], ..caller.clone() };
+        let view = View { model: &model, caller: &admin };
+        assert_eq!(ids(candidates::<Ports>(&view, &query("project_id", "p9".into()))), [4009]);
+        assert!(candidates::<Ports>(&view, &Query::default()).is_none());
+        let twice = Query {
+            filters: vec![("id".into(), vec![Uuid::from_u128(4009).to_string(); 2])],
+            ..Query::default()
+        };
+        assert_eq!(ids(candidates::<Ports>(&view, &twice)), [4009]);
+    }
+}

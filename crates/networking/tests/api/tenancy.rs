@@ -42,8 +42,9 @@ impl Scene {
         names.insert("outside_subnet", admin.subnet(&outside, "192.0.2.0/24"));
 
         for (user, router) in [(&owner, "owner"), (&sharee, "sharee"), (&stranger, "stranger")] {
-            let gateway = json!({"name": router, "external_gateway_info": {"network_id": outside}});
-            names.insert(router, id(&user.make("routers", "router", gateway)));
+            let out = (router == "owner").then(|| json!({"network_id": outside}));
+            let wish = json!({"name": router, "external_gateway_info": out});
+            names.insert(router, id(&user.make("routers", "router", wish)));
         }
         let port =
             |by: &User| id(&by.port(json!({"network_id": network, "fixed_ips": [{"subnet_id": subnet}]})));

@@ -158,13 +158,13 @@ fn address_pair(value: &Value) -> Result<Value, String> {
         .and_then(Value::as_str)
         .ok_or("AllowedAddressPair must contain ip_address")?;
     // An address stays one; a range stays as it was written.
-    let address = match address.parse::<IpAddr>() {
-        Ok(address) => address.to_canonical().to_string(),
-        Err(_) => {
-            let range = address.parse::<Cidr>();
-            range.map_err(|_| format!("'{address}' is not a valid IP address or subnet"))?;
-            address.to_owned()
-        }
+    let address = if let Ok(address) = address.parse::<IpAddr>() {
+        address.to_canonical().to_string()
+    } else {
+        let range = address.parse::<Cidr>();
+        let range = range.map_err(|_| format!("'{address}' is not a valid IP address or subnet"))?;
+        let is_mapped = range.family() == Family::V4 && address.contains(':');
+        if is_mapped { range.network().to_string() } else { address.to_owned() }
     };
     checked.insert("ip_address".into(), json!(address));
     if let Some(mac) = entries.get("mac_address").filter(|mac| !mac.is_null()) {

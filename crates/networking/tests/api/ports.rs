@@ -151,6 +151,13 @@ fn an_address_written_in_another_way_is_the_same() {
     let gateway =
         user.put(&format!("subnets/{subnet}"), json!({"subnet": {"gateway_ip": "::ffff:10.0.0.255"}}));
     assert_eq!(gateway.status, 400, "{}", gateway.text);
+    let pairs = json!([{"ip_address": "::ffff:10.0.0.6"}, {"ip_address": "::ffff:10.1.0.0/112"}]);
+    let paired = user.port(json!({"network_id": network, "allowed_address_pairs": pairs}));
+    let pairs = &paired["allowed_address_pairs"];
+    assert_eq!(
+        (&pairs[0]["ip_address"], &pairs[1]["ip_address"]),
+        (&json!("10.0.0.6"), &json!("10.1.0.0/16"))
+    );
     let everything = json!({"subnet": {"network_id": user.network(), "cidr": "::ffff:0.0.0.0/96"}});
     assert_eq!(user.post("subnets", everything).status, 400);
 }

@@ -12,8 +12,14 @@ use uuid::Uuid;
 use crate::access;
 use crate::attributes::View;
 use crate::error::Error;
+use crate::resources::address_group::AddressGroups;
 use crate::resources::floating_ip::FloatingIps;
+use crate::resources::network::Networks;
+use crate::resources::port::Ports;
 use crate::resources::router::Routers;
+use crate::resources::rule::Rules;
+use crate::resources::security_group::SecurityGroups;
+use crate::resources::subnet::Subnets;
 use crate::resources::{Context, Resource};
 use crate::server::{Answer, Content};
 
@@ -40,7 +46,10 @@ pub(crate) async fn answer(
 
 /// Tells what a change would do to the database and to who reaches whom, and what it would be answered with.
 fn told(store: &Store, draft: &Draft, context: &Context, answer: Answer) -> Answer {
-    let transaction = store.transaction(draft);
+    let mut transaction = json!(store.transaction(draft));
+    if let Some(operations) = transaction.as_array_mut() {
+        operations.retain(|operation| !is_hidden(draft, context, operation));
+    }
     let result = match answer.body {
         Content::Json(value) => value,
         Content::Nothing | Content::Yaml(_) => Value::Null,
@@ -50,6 +59,26 @@ fn told(store: &Store, draft: &Draft, context: &Context, answer: Answer) -> Answ
         "result": result,
         "reach": reach(draft, context),
     }}))
+}
+
+/// Whether an operation is on the row of an object that who asks may not know of.
+fn is_hidden(draft: &Draft, context: &Context, operation: &Value) -> bool {
+    fn hides<R: Resource>(view: &View<'_>, id: Uuid) -> bool {
+        R::get(view.model, id).is_some_and(|object| !R::is_visible(object, view))
+    }
+    let row = operation.pointer("/where/0/2/1").and_then(Value::as_str);
+    let Some(id) = row.and_then(|row| Uuid::try_parse(row).ok()) else { return false };
+    [draft.base().as_ref(), draft.model()].into_iter().any(|model| {
+        let view = context.view(model);
+        hides::<Networks>(&view, id)
+            || hides::<Subnets>(&view, id)
+            || hides::<Ports>(&view, id)
+            || hides::<Routers>(&view, id)
+            || hides::<FloatingIps>(&view, id)
+            || hides::<SecurityGroups>(&view, id)
+            || hides::<Rules>(&view, id)
+            || hides::<AddressGroups>(&view, id)
+    })
 }
 
 /// What decides on a port's packets.

@@ -145,6 +145,20 @@ fn what_other_projects_let_through_is_theirs() {
         assert!(!reach.to_string().contains("4711"), "{reach}");
     }
 
+    // A rule of the other's goes with the group that it is about, and is not named.
+    let asked = owner.with("admin").delete(&format!("security-groups/{peers}?dry_run=true"));
+    assert_eq!(asked.kind(), "SecurityGroupInUse");
+    other.put(&format!("ports/{port}"), json!({"port": {"security_groups": [theirs]}}));
+    let told = |user: &User| {
+        let reply = user.delete(&format!("security-groups/{peers}?dry_run=true"));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.body["dry_run"]["transaction"].to_string()
+    };
+    let (all, some) = (told(&owner.with("admin")), told(&owner));
+    assert!(all.contains(&theirs) && all.contains(&peers), "{all}");
+    assert!(!some.contains(&theirs) && some.contains(&peers), "{some}");
+    other.put(&format!("ports/{port}"), json!({"port": {"security_groups": [theirs, peers]}}));
+
     // Nor who is in a group that others have put their ports into.
     let stranger = api.user("member");
     let policy = json!({

@@ -1,5 +1,7 @@
 //! Rules as OVN's ACLs.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use portcullis_core::{Direction, Family, Protocol};
 use uuid::Uuid;
 
@@ -9,6 +11,9 @@ use crate::objects::Rule;
 pub const ALLOW: i64 = 1002;
 /// Of what nothing allows. In OVN the larger number wins.
 pub const DROP: i64 = 1000;
+
+/// As whom a filtered port may speak that has no address where there are some to be had: these never leave a machine.
+pub const NOBODY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// The name of a group's `Port_Group`. A dash would be taken for a minus by ovn-controller.
 pub fn group_name(id: Uuid) -> String {

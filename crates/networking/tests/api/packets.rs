@@ -253,18 +253,22 @@ fn ipv6_is_filtered_like_ipv4() {
 fn a_port_speaks_in_its_own_name_only() {
     let lab = Lab::new();
     let network = lab.network("10.0.0.0/24");
-    let (one, two) = (lab.machine(&network, json!({})), lab.machine(&network, json!({})));
+    // Whoever speaks is let in, so that nothing but the guard is left to say no.
+    let group = lab.group("anybody");
+    lab.allow(&group, "ingress", ssh());
+    let anybody = json!({"security_groups": [group["id"]]});
+    let (one, two) = (lab.machine(&network, json!({})), lab.machine(&network, anybody));
     lab.settle();
     eventually("as itself it gets through", || one.reaches(&two, SSH));
     one.host.run(&format!("ip address del {}/24 dev eth0", one.address));
     one.host.run("ip address add 10.0.0.99/24 dev eth0");
     assert!(!one.reaches(&two, SSH), "the address is not its own");
+    lab.change_port(&one, json!({"fixed_ips": []}));
+    lab.settle();
+    assert!(!one.reaches(&two, SSH), "and without any it is nobody, not everybody");
 
     let pairs = json!({"allowed_address_pairs": [{"ip_address": "10.0.0.99"}]});
     lab.change_port(&one, pairs);
-    let group = lab.group("anybody");
-    lab.allow(&group, "ingress", ssh());
-    lab.change_port(&two, json!({"security_groups": [group["id"]]}));
     lab.settle();
     eventually("now it is", || one.reaches(&two, SSH));
 }

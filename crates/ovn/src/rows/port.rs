@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{Desired, Scene, Wanted, network, number, subnet};
 use crate::Mac;
+use crate::acl::NOBODY;
 use crate::objects::{Ipv6Mode, Network, Port, Router, Subnet};
 use crate::tables::{
     DHCP_OPTIONS, GATEWAY_CHASSIS, NOTE, PORT_GROUP, ROUTER, ROUTER_PORT, SWITCH, SWITCH_PORT,
@@ -22,7 +23,7 @@ pub(super) fn rows(desired: &mut Desired, scene: Scene<'_>, port: Option<&Arc<Po
     let mut row = Wanted::of(&**port)
         .with("name", id.to_string())
         .with("enabled", port.admin_state_up)
-        .with_set("port_security", guard(port));
+        .with_set("port_security", guard(scene, port));
     if let Some(router) = port.router() {
         row =
             row.with("type", "router").with_set("addresses", ["router"]).map("options", router_options(port));
@@ -63,8 +64,8 @@ fn addresses(port: &Port) -> Vec<String> {
 }
 
 /// In whose name the port may speak.
-fn guard(port: &Port) -> Vec<String> {
-    if !port.port_security || port.is_router() {
+fn guard(scene: Scene<'_>, port: &Port) -> Vec<String> {
+    if !port.port_security || port.router().is_some() {
         return Vec::new();
     }
     let mut names: BTreeMap<Mac, Vec<String>> = BTreeMap::from([(port.mac, own(port).collect())]);
@@ -75,6 +76,12 @@ fn guard(port: &Port) -> Vec<String> {
             _ => pair.address.clone(),
         };
         names.entry(pair.mac.unwrap_or(port.mac)).or_default().push(address);
+    }
+    // To OVN a hardware address alone has all addresses. Where there are some to be had, who has none speaks as nobody.
+    if scene.model.subnets_of_network(port.network).next().is_some() {
+        for addresses in names.values_mut().filter(|addresses| addresses.is_empty()) {
+            addresses.extend(NOBODY.map(|address| address.to_string()));
+        }
     }
     names.into_iter().map(|(mac, addresses)| with_addresses(mac, addresses.into_iter())).collect()
 }

@@ -36,6 +36,10 @@ fn gateway(desired: &mut Desired, scene: Scene<'_>, router: &Router) {
             Family::V6 => "::/0",
         };
         let uuid = number(id, &format!("default {nexthop}"));
+        // Two subnets outside may have the same way on.
+        if desired.rows.contains_key(&(STATIC_ROUTE, uuid)) {
+            continue;
+        }
         let row = Wanted::derived()
             .with("ip_prefix", everything)
             .with("nexthop", nexthop.to_string())

@@ -84,11 +84,11 @@ pub fn matches(rule: &Rule) -> String {
     if let Some(group) = rule.remote_address_group {
         parts.push(format!("{ip}.{end} == ${}", address_group_name(group, rule.ethertype)));
     }
-    if let Some(protocol) = &rule.protocol {
-        match protocol.parse::<Protocol>() {
-            Ok(protocol) => parts.extend(of_protocol(rule, protocol)),
-            Err(_) => parts.push("0".to_owned()),
-        }
+    let has_ports = rule.port_min.is_some() || rule.port_max.is_some();
+    match rule.protocol.as_deref().map(str::parse::<Protocol>) {
+        Some(Ok(protocol)) => parts.extend(of_protocol(rule, protocol)),
+        None if !has_ports => {}
+        None | Some(Err(_)) => parts.push("0".to_owned()),
     }
     parts.join(" && ")
 }
@@ -106,7 +106,7 @@ fn of_protocol(rule: &Rule, protocol: Protocol) -> Vec<String> {
             return parts.into_iter().flatten().collect();
         }
         // OVN sees no ports in other protocols: a rule with ports there matches nothing rather than too much.
-        other if rule.port_min.is_some() => {
+        other if rule.port_min.is_some() || rule.port_max.is_some() => {
             return vec![format!("ip.proto == {}", other.number()), "0".to_owned()];
         }
         other => return vec![format!("ip.proto == {}", other.number())],
@@ -116,7 +116,9 @@ fn of_protocol(rule: &Rule, protocol: Protocol) -> Vec<String> {
         (Some(min), Some(max)) if min == max => parts.push(format!("{name}.dst == {min}")),
         (Some(1), Some(u16::MAX)) => {}
         (Some(min), Some(max)) => parts.push(format!("{name}.dst >= {min} && {name}.dst <= {max}")),
-        _ => {}
+        (None, None) => {}
+        // Half a range.
+        _ => parts.push("0".to_owned()),
     }
     parts
 }
@@ -182,6 +184,10 @@ mod tests {
             Rule { remote_prefix: Some("nonsense".into()), ..rule() },
             Rule { protocol: Some("nonsense".into()), ..rule() },
             Rule { protocol: Some("udplite".into()), port_min: Some(1), port_max: Some(2), ..rule() },
+            Rule { protocol: Some("udplite".into()), port_max: Some(2), ..rule() },
+            Rule { protocol: Some("tcp".into()), port_min: Some(22), ..rule() },
+            Rule { protocol: Some("tcp".into()), port_max: Some(22), ..rule() },
+            Rule { port_min: Some(22), port_max: Some(22), ..rule() },
         ] {
             assert!(matches(&rule).ends_with("&& 0"), "{rule:?}");
         }

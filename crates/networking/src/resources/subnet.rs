@@ -193,7 +193,6 @@ impl Resource for Subnets {
         // Hosts that are there already make themselves an address in it.
         let automatic_for = subnet.is_auto().then(|| subnet.clone());
         draft.put(subnet);
-        look_again(draft, network_id);
         common::bump::<Network>(draft, context, network_id);
         if let Some(subnet) = automatic_for {
             give_automatic(draft, &subnet);
@@ -248,18 +247,8 @@ impl Resource for Subnets {
             draft.edit::<Port>(port.meta.id, |port| port.fixed_ips.retain(|fixed| fixed.subnet != id));
         }
         draft.remove::<Subnet>(id);
-        look_again(draft, old.network);
         common::bump::<Network>(draft, context, old.network);
         Ok(())
-    }
-}
-
-/// As whom ports without an address may speak depends on whether there are addresses to be had.
-fn look_again(draft: &mut Draft, network: Uuid) {
-    let ports = draft.ports_of_network(network).filter(|port| port.fixed_ips.is_empty());
-    let ports: Vec<Uuid> = ports.map(|port| port.meta.id).collect();
-    for port in ports {
-        draft.edit::<Port>(port, |_| {});
     }
 }
 

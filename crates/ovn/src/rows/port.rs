@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use portcullis_core::{Cidr, Family};
@@ -56,6 +56,9 @@ fn own(port: &Port) -> impl Iterator<Item = String> + '_ {
 /// Where the switch sends what is for the port.
 fn addresses(port: &Port) -> Vec<String> {
     let mut addresses = vec![with_addresses(port.mac, own(port))];
+    // Whose address is taken over by another machine of a cluster may have a hardware address of its own.
+    let others: BTreeSet<Mac> = port.address_pairs.iter().filter_map(|pair| pair.mac).collect();
+    addresses.extend(others.into_iter().filter(|mac| *mac != port.mac).map(|mac| mac.to_string()));
     if !port.port_security {
         // It may speak for others, so it also gets what nobody is known for.
         addresses.push("unknown".to_owned());
@@ -131,15 +134,16 @@ fn dhcp(desired: &mut Desired, scene: Scene<'_>, port: &Port, family: Family) ->
 /// The router's end.
 fn router_port(desired: &mut Desired, scene: Scene<'_>, port: &Port, router: Uuid) {
     let model = scene.model;
+    let networks = port.fixed_ips.iter().filter_map(|fixed| {
+        let subnet = model.get::<Subnet>(fixed.subnet)?;
+        Some(format!("{}/{}", fixed.address, subnet.cidr.prefix_len()))
+    });
+    let networks: Vec<String> = networks.collect();
     // Without an address there is nothing for a router to be in the network.
-    if model.get::<Router>(router).is_none() || port.fixed_ips.is_empty() {
+    if model.get::<Router>(router).is_none() || networks.is_empty() {
         return;
     }
     let uuid = number(port.meta.id, "router");
-    let subnets = || {
-        port.fixed_ips.iter().filter_map(|fixed| Some((fixed.address, model.get::<Subnet>(fixed.subnet)?)))
-    };
-    let networks = subnets().map(|(address, subnet)| format!("{address}/{}", subnet.cidr.prefix_len()));
     let mut row = Wanted::derived()
         .with("name", router_port_name(port.meta.id))
         .with("mac", port.mac.to_string())

@@ -114,9 +114,8 @@ fn of_protocol(rule: &Rule, protocol: Protocol) -> Vec<String> {
     let mut parts = vec![name.to_owned()];
     match (rule.port_min, rule.port_max) {
         (Some(min), Some(max)) if min == max => parts.push(format!("{name}.dst == {min}")),
-        (Some(1), Some(u16::MAX)) => {}
+        (None, None) | (Some(1), Some(u16::MAX)) => {}
         (Some(min), Some(max)) => parts.push(format!("{name}.dst >= {min} && {name}.dst <= {max}")),
-        (None, None) => {}
         // Half a range.
         _ => parts.push("0".to_owned()),
     }

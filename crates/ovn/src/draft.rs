@@ -510,15 +510,21 @@ mod tests {
         ) {
             let options = Options { gateway_chassis: vec!["chassis".into()], ..Options::default() };
             let mut draft = Draft::new(Arc::default());
-            before.into_iter().for_each(|step| take(&mut draft, step));
+            for step in before {
+                take(&mut draft, step);
+            }
             let mut draft = Draft::new(Arc::new(draft.model().clone()));
-            changes.into_iter().for_each(|step| take(&mut draft, step));
+            for step in changes {
+                take(&mut draft, step);
+            }
 
             let reached = draft.reached();
             let [base, model] = [&**draft.base(), draft.model()].map(|model| {
                 let scene = Scene { model, options: &options };
                 let mut part = Desired::default();
-                reached.iter().for_each(|(kind, id)| part.add(scene, *kind, *id));
+                for (kind, id) in &reached {
+                    part.add(scene, *kind, *id);
+                }
                 (Desired::all(scene), part)
             });
             for ((all, part), (others, _)) in [(&base, &model), (&model, &base)] {

@@ -3,7 +3,7 @@
 use portcullis_ovn::objects::{Network, Port, Router, Rule, SecurityGroup, Subnet};
 use portcullis_ovn::{Store, StoreSettings};
 use portcullis_testkit::parts::ovn::Ovn;
-use portcullis_testkit::{Host, Server, Target, can_connect, eventually, ovn, plug};
+use portcullis_testkit::{Host, Server, Target, can_connect, connect, eventually, ovn, plug};
 use uuid::Uuid;
 
 use crate::settings;
@@ -206,8 +206,13 @@ async fn what_the_provider_made_is_adopted_and_packets_do_not_notice() {
         assert!(reaches(&left, &right, Target::Tcp(23)), "{when}: members of Default");
         assert!(!reaches(&open_machine, &left, Target::Icmp), "{when}: not a member of Default");
         left.host.run("ip addr add 10.0.2.99/24 dev eth0");
-        // The provider holds a port to its hardware address only. This fails if no answer comes.
-        left.host.run("ping -c3 -W2 -I 10.0.2.99 10.0.1.2");
+        left.host.run("ip route replace default via 10.0.2.1 src 10.0.2.99");
+        let seen = connect(&left.host, open_machine.address, Target::Tcp(23)).unwrap();
+        assert!(
+            seen.contains("10.0.2.99"),
+            "{when}: the provider holds a port to its hardware address only: {seen}"
+        );
+        left.host.default_route("10.0.2.1");
         left.host.run("ip addr del 10.0.2.99/24 dev eth0");
     };
     behave("before");
@@ -335,4 +340,65 @@ async fn a_router_keeps_its_way_out() {
     assert!(routes.contains("198.51.100.0/24"), "{routes}");
     let ends = nbctl(&["--bare", "--columns=networks", "list", "Logical_Router_Port"]);
     assert_eq!(ends, "192.0.2.9/24", "one end only");
+}
+
+/// What somebody set by hand on a row that would be replaced is told, not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_be_lost_is_in_the_way() {
+    let northbound = portcullis_testkit::Northbound::start();
+    let nbctl = |args: &[&str]| northbound.nbctl(args).trim().to_owned();
+    let network = nbctl(&["create", "Logical_Switch", "name=n", "external_ids:ovirt_network_name=n"]);
+    nbctl(&[
+        "create",
+        "DHCP_Options",
+        "cidr=192.0.2.0/24",
+        &format!("external_ids:ovirt_network_id={network}"),
+    ]);
+    let router = nbctl(&["create", "Logical_Router", "name=router"]);
+    let (port, inner) = ("0b0e1d52-0b4f-4c43-8f6f-000000000003", "0b0e1d52-0b4f-4c43-8f6f-000000000004");
+    let end = format!("lrp{inner}");
+    nbctl(&["lsp-add", &network, port, "--", "lsp-set-addresses", port, "02:00:00:00:00:01"]);
+    nbctl(&["lrp-add", &router, &end, "02:00:00:00:00:02", "192.0.2.9/24"]);
+    nbctl(&["lsp-add", &network, inner, "--", "lsp-set-type", inner, "router"]);
+    nbctl(&["lsp-set-options", inner, &format!("router-port={end}")]);
+    nbctl(&["lr-route-add", &router, "198.51.100.0/24", "192.0.2.7"]);
+    for name in [port, inner] {
+        nbctl(&["set", "Logical_Switch_Port", name, "external_ids:ovirt_nic_name=nic"]);
+    }
+    let group = nbctl(&["create", "Port_Group", "name=ovirt_g", "external_ids:ovirt_sec_group_name=g"]);
+    let chassis = nbctl(&["create", "HA_Chassis_Group", "name=chassis"]);
+    let route = nbctl(&["--bare", "--columns=_uuid", "list", "Logical_Router_Static_Route"]);
+    let store = open(StoreSettings { coexist: true, ..settings(&[northbound.remote()]) }).await;
+    let found = |what: &str| {
+        eventually(what, || !store.survey_ovirt(PROJECT, 0).findings.is_empty());
+        let findings = store.survey_ovirt(PROJECT, 0).findings;
+        findings.into_iter().map(|finding| finding.why).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(store.survey_ovirt(PROJECT, 0).findings, []);
+    for (table, row, column, value) in [
+        ("Logical_Router_Port", &*end, "enabled", "false"),
+        ("Logical_Router_Port", &end, "ha_chassis_group", &chassis),
+        ("Logical_Router_Port", &end, "peer", "elsewhere"),
+        ("Logical_Router_Port", &end, "ipv6_prefix", "\"fd00::/64\""),
+        ("Logical_Router_Port", &end, "options:gateway_mtu", "1400"),
+        ("Logical_Switch_Port", port, "parent_name", "other"),
+        ("Logical_Switch_Port", port, "tag_request", "7"),
+        ("Logical_Switch_Port", port, "ha_chassis_group", &chassis),
+        ("Logical_Router_Static_Route", &route, "options:ecmp_symmetric_reply", "true"),
+    ] {
+        nbctl(&["set", table, row, &format!("{column}={value}")]);
+        let (name, _) = column.split_once(':').unwrap_or((column, ""));
+        let why = found(&format!("{name} of {table} is seen"));
+        let said = [name, "switched off", "none that the API can say"];
+        assert!(said.iter().any(|said| why.contains(said)), "{name} of {table}: {why}");
+        nbctl(&["clear", table, row, name]);
+        eventually("it is as before", || store.survey_ovirt(PROJECT, 0).findings.is_empty());
+    }
+    let rule = ["qos-add", &network, "to-lport", "100", "outport == @ovirt_g && ip4", "rate=1000"];
+    nbctl(&rule);
+    assert!(found("the rule is seen").contains("another name"), "a rule for speed names the group");
+    nbctl(&["qos-del", &network]);
+    eventually("it is as before", || store.survey_ovirt(PROJECT, 0).findings.is_empty());
+    nbctl(&["lr-policy-add", &router, "100", "ip4.src == $ovirt_g_ip4", "drop"]);
+    assert!(found("the policy is seen").contains("another name"), "a policy names the group {group}");
 }

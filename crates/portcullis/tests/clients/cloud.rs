@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 /// What every user's password is; the hash is cheap, since it is checked hundreds of times.
 pub(crate) const PASSWORD: &str = "secret";
-const HASH: &str =
+pub(crate) const HASH: &str =
     "$argon2id$v=19$m=64,t=1,p=1$FOig+vISZ3yS71gn1f9RXQ$l28X46xIfXzXFcmUs/pSX8lGvDoAwwaS40Gmi1+7kj0";
 
 /// A user, its project and its role there.

@@ -123,6 +123,8 @@ mod tests {
             ("secret\r\n", Some("secret")),
             (" two words \n", Some(" two words ")),
             ("", Some("")),
+            (&"x".repeat(4096), Some(&"x".repeat(4096))),
+            (&"x".repeat(4097), None),
             ("one\ntwo\n", None),
             ("one\n\n", None),
         ] {

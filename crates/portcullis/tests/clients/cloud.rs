@@ -137,6 +137,9 @@ impl Cloud {
             .env("OS_USER_DOMAIN_NAME", "Default")
             .env("OS_PROJECT_DOMAIN_NAME", "Default")
             .env("OS_REGION_NAME", "RegionOne")
+            // Nothing on loopback is asked for at a proxy.
+            .env("no_proxy", "127.0.0.1,localhost")
+            .env("NO_PROXY", "127.0.0.1,localhost")
             .current_dir(self.files.path());
         command
     }

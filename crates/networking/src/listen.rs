@@ -29,7 +29,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
-pub(crate) use body::{Unread, read};
+pub(crate) use body::{Unread, discard, read};
 pub use certificate::CertificateFiles;
 use certificate::Watcher;
 use timely::Timely;

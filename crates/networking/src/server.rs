@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::attributes::{Action, Input, check};
 use crate::caller::Caller;
 use crate::error::Error;
-use crate::listen::{Unread, read};
+use crate::listen::{Unread, discard, read};
 use crate::query::{Query, flag};
 use crate::request::Request;
 use crate::resources::address_group::{self, AddressGroups};
@@ -142,10 +142,20 @@ impl Networking {
         if let Some(answer) = versions::answer(&request, &path) {
             return answer;
         }
-        let token = request.token.as_deref().ok_or_else(Error::unauthorized)?;
-        let caller = self.identity.caller(token).await?;
-        request.body = read(body, self.settings.max_body).await?.into();
-        self.answer(&request, caller).await
+        let caller = match &request.token {
+            Some(token) => self.identity.caller(token).await,
+            None => Err(Error::unauthorized()),
+        };
+        match caller {
+            Ok(caller) => {
+                request.body = read(body, self.settings.max_body).await?.into();
+                self.answer(&request, caller).await
+            }
+            Err(error) => {
+                discard(body, self.settings.max_body).await;
+                Err(error)
+            }
+        }
     }
 
     async fn answer(&self, request: &Request, caller: Arc<Caller>) -> Result<Answer, Error> {

@@ -1,4 +1,6 @@
-use portcullis_ovsdb::Schema;
+use portcullis_ovsdb::{Schema, TableSpec};
+
+use crate::tables::specs;
 
 /// The name of the northbound database.
 pub(crate) const DATABASE: &str = "OVN_Northbound";
@@ -14,55 +16,6 @@ pub enum Unreadable {
     AnotherDatabase(String),
 }
 
-/// What Portcullis reads and writes.
-const NEEDED: &[(&str, &[&str])] = &[
-    ("ACL", &["action", "direction", "external_ids", "log", "match", "name", "priority", "severity"]),
-    ("Address_Set", &["addresses", "external_ids", "name"]),
-    ("DHCP_Options", &["cidr", "external_ids", "options"]),
-    (
-        "Load_Balancer",
-        &[
-            "external_ids",
-            "health_check",
-            "ip_port_mappings",
-            "name",
-            "options",
-            "protocol",
-            "selection_fields",
-            "vips",
-        ],
-    ),
-    ("Load_Balancer_Health_Check", &["external_ids", "options", "vip"]),
-    ("Logical_Router", &["enabled", "external_ids", "nat", "name", "options", "ports", "static_routes"]),
-    (
-        "Logical_Router_Port",
-        &["external_ids", "gateway_chassis", "ipv6_ra_configs", "mac", "name", "networks"],
-    ),
-    ("Logical_Router_Static_Route", &["external_ids", "ip_prefix", "nexthop", "output_port"]),
-    ("Logical_Switch", &["external_ids", "load_balancer", "name", "other_config", "ports"]),
-    (
-        "Logical_Switch_Port",
-        &[
-            "addresses",
-            "dhcpv4_options",
-            "dhcpv6_options",
-            "enabled",
-            "external_ids",
-            "name",
-            "options",
-            "port_security",
-            "tag",
-            "type",
-            "up",
-        ],
-    ),
-    (
-        "NAT",
-        &["external_ids", "external_ip", "external_mac", "logical_ip", "logical_port", "options", "type"],
-    ),
-    ("Port_Group", &["acls", "external_ids", "name", "ports"]),
-];
-
 /// The actions of an ACL that rules become: of a stateful group, and of one that is not.
 const ACL_ACTIONS: [&str; 2] = ["allow-related", "allow-stateless"];
 
@@ -76,9 +29,10 @@ pub fn parse(text: &str) -> Result<Schema, Unreadable> {
 /// schema does not have.
 pub fn missing(schema: &Schema) -> Vec<String> {
     let mut missing = Vec::new();
-    for (table, columns) in NEEDED {
-        match schema.tables.get(*table) {
-            None => missing.push((*table).to_owned()),
+    // Nothing is written that is not read too.
+    for TableSpec { name: table, columns, .. } in specs() {
+        match schema.tables.get(table) {
+            None => missing.push(table.to_owned()),
             Some(present) => {
                 let absent = columns.iter().filter(|column| !present.columns.contains_key(**column));
                 missing.extend(absent.map(|column| format!("{table}.{column}")));
@@ -89,6 +43,7 @@ pub fn missing(schema: &Schema) -> Vec<String> {
         let absent = ACL_ACTIONS.into_iter().filter(|text| !action.allows(text));
         missing.extend(absent.map(|text| format!("ACL.action={text}")));
     }
+    missing.sort();
     missing
 }
 
@@ -104,7 +59,7 @@ mod tests {
     fn complete() -> Value {
         let table = |columns: &[&str]| json!({"columns": columns.iter().map(|c| (*c, json!({"type": "string"}))).collect::<BTreeMap<_, _>>()});
         let mut tables: BTreeMap<_, _> =
-            NEEDED.iter().map(|(name, columns)| (*name, table(columns))).collect();
+            specs().into_iter().map(|spec| (spec.name, table(spec.columns))).collect();
         tables.get_mut("ACL").unwrap()["columns"]["action"] = json!({"type": {"key": {"type": "string", "enum": ["set", ["allow", "allow-related", "allow-stateless"]]}}});
         json!({"name": "OVN_Northbound", "version": "7.0.0", "tables": tables})
     }
@@ -122,8 +77,8 @@ mod tests {
         assert_eq!(missing(&without_table), ["Port_Group"]);
 
         let mut without_column = complete();
-        without_column["tables"]["NAT"]["columns"].as_object_mut().unwrap().remove("options");
-        assert_eq!(missing(&without_column), ["NAT.options"]);
+        without_column["tables"]["NAT"]["columns"].as_object_mut().unwrap().remove("logical_ip");
+        assert_eq!(missing(&without_column), ["NAT.logical_ip"]);
 
         let mut without_action = complete();
         without_action["tables"]["ACL"]["columns"]["action"]["type"]["key"]["enum"][1] =

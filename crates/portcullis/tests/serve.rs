@@ -187,6 +187,13 @@ fn it_warns_of_what_is_rarely_meant() {
         assert!(open.before.contains(part), "{}", open.before);
     }
     assert!(!open.before.contains("no role is enabled"), "{}", open.before);
+    let keystone = Server::start(
+        "networking:\n  enabled: true\n  listen: 127.0.0.1:0\n  northbound: {remotes: ['unix:/nowhere/nb.sock']}\n\
+         identity:\n  listen: '127.0.0.1:0'\n  keystone: {url: 'http://keystone.example.com:5000', password: x}\n",
+    );
+    for part in ["can be read on the way to Keystone", "key=\"identity.listen\"", "it is not used"] {
+        assert!(keystone.before.contains(part), "{}", keystone.before);
+    }
     let closed = start(0o640);
     assert!(!closed.before.contains("may read"), "{}", closed.before);
 }

@@ -1,4 +1,6 @@
 use std::error::Error;
+use std::future::poll_fn;
+use std::pin::Pin;
 
 use axum::body::{Body, Bytes, HttpBody, to_bytes};
 
@@ -30,4 +32,15 @@ pub(crate) async fn read(body: Body, most: usize) -> Result<Bytes, Unread> {
             // The only other one is that of the limit.
             .unwrap_or(Unread::TooLarge)
     })
+}
+
+/// Waits for the body of a request without keeping any of it, if it has at most so many bytes. Who sends one listens to the
+/// answer only afterwards.
+pub(crate) async fn discard(mut body: Body, most: usize) {
+    let mut left = most;
+    while let Some(Ok(frame)) = poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        let length = frame.data_ref().map_or(0, Bytes::len);
+        let Some(rest) = left.checked_sub(length) else { break };
+        left = rest;
+    }
 }

@@ -196,8 +196,8 @@ async fn who_is_not_known_cannot_leave_a_body_and_who_is_slow_is_told() {
     let known = format!("X-Auth-Token: {token}\r\n");
     let (networks, tokens) = ("/v2.0/networks", "/v3/auth/tokens");
     for (address, request, status) in [
-        (patient, post(networks, "", 1 << 20, "{"), "401"),
-        (patient, post(networks, "X-Auth-Token: forged\r\n", 1 << 20, "{"), "401"),
+        (hasty, post(networks, "", 1 << 20, "{"), "401"),
+        (hasty, post(networks, "X-Auth-Token: forged\r\n", 1 << 20, "{"), "401"),
         (patient, post(networks, &known, (1 << 20) + 1, "{"), "413"),
         (patient, post(tokens, "", (64 << 10) + 1, "{"), "413"),
         (hasty, post(networks, &known, 1 << 20, "{"), "408"),
@@ -205,6 +205,18 @@ async fn who_is_not_known_cannot_leave_a_body_and_who_is_slow_is_told() {
         (patient, post(networks, &known, 2, "{}"), "400"),
     ] {
         assert_eq!(said(address, &request).await, format!("HTTP/1.1 {status}"), "{request}");
+    }
+    // Many clients send all of it before they listen.
+    let large = " ".repeat(900_000);
+    for _ in 0..20 {
+        let large = large.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut connection = portcullis_testkit::Http::connect(&patient.to_string()).unwrap();
+            connection
+                .ask("POST", networks, &[("X-Auth-Token", "forged")], &large)
+                .map(|answer| answer.status)
+        });
+        assert_eq!(asked.await.unwrap().unwrap(), 401);
     }
     let chunks = |size: usize| format!("{size:x}\r\n{}\r\n0\r\n\r\n", " ".repeat(size));
     for (size, status) in [(65536, "400"), (65537, "413")] {

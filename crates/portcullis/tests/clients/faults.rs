@@ -13,8 +13,7 @@ fn make_groups(address: &str, token: &str, made: &Mutex<Vec<String>>) {
     let headers = [("X-Auth-Token", token), ("Content-Type", "application/json")];
     let body = json!({"security_group": {"name": "g"}}).to_string();
     let Ok(mut connection) = Http::connect(address) else { return };
-    loop {
-        let Ok(answer) = connection.ask("POST", "/v2.0/security-groups", &headers, &body) else { break };
+    while let Ok(answer) = connection.ask("POST", "/v2.0/security-groups", &headers, &body) {
         match answer.status {
             201 => {
                 let id = answer.json()["security_group"]["id"].as_str().unwrap().to_owned();

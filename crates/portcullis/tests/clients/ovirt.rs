@@ -207,6 +207,12 @@ fn what_the_provider_has_is_looked_at_adopted_and_served() {
     }
     assert_eq!(site.rows(), before);
 
+    // Of a Keystone's projects only their ids are known.
+    let keystone = ["--set", "identity.keystone.url=https://keystone.example.com:5000", "--project"];
+    let (code, text) = site.adopt(&[&keystone[..], &["00000000000000000000000000000002"]].concat());
+    assert!(code == 0 && text.contains("whether Keystone has a project 0000"), "{code}: {text}");
+    assert_eq!(site.rows(), before);
+
     // A row of somebody else is in the way, of all or of what hangs together with it.
     provider.nbctl(&["lsp-add", &made.plain, "tap0"]);
     let before = site.rows();

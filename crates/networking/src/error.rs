@@ -115,6 +115,7 @@ impl From<StoreError> for Error {
                 (StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable")
             }
             StoreError::Refused(_) => (StatusCode::CONFLICT, "Conflict"),
+            StoreError::Broken => (StatusCode::INTERNAL_SERVER_ERROR, "HTTPInternalServerError"),
             StoreError::ReadOnly => (StatusCode::FORBIDDEN, "PolicyNotAuthorized"),
         };
         Error::new(status, kind, error.to_string())

@@ -12,12 +12,21 @@ use crate::objects::{FloatingIp, Kind, Network, Port, Router, SecurityGroup, Sub
 use crate::rows::{Desired, Meaning, Reference, Scene, Wanted, meaning, owns_key};
 use crate::tables::{is_root, references, specs};
 
+/// How to turn what the database holds into something else.
+#[derive(Debug, Default)]
+pub(crate) struct Plan {
+    pub(crate) transaction: Transaction,
+    /// The rows that go because nothing refers to them any more.
+    pub(crate) gone: Vec<(&'static str, Uuid)>,
+}
+
 /// Objects as they would be after some changes.
 #[derive(Clone, Debug)]
 pub struct Draft {
     base: Arc<Model>,
     model: Model,
     touched: BTreeSet<(Kind, Uuid)>,
+    edits: usize,
     /// What somebody else had there, which goes with the changes.
     retired: Desired,
 }
@@ -34,7 +43,7 @@ impl Draft {
     /// Without any change yet.
     pub fn new(base: Arc<Model>) -> Self {
         let model = Model::clone(&base);
-        Draft { base, model, touched: BTreeSet::new(), retired: Desired::default() }
+        Draft { base, model, touched: BTreeSet::new(), edits: 0, retired: Desired::default() }
     }
 
     /// The objects before the changes.
@@ -57,8 +66,14 @@ impl Draft {
         self.touched.is_empty()
     }
 
+    /// How often something was changed.
+    pub(crate) fn edits(&self) -> usize {
+        self.edits
+    }
+
     /// Adds an object, or changes the one that has its id.
     pub fn put<T: Stored>(&mut self, object: T) {
+        self.edits += 1;
         self.touched.insert((T::KIND, object.id()));
         self.model.put(object);
     }
@@ -74,12 +89,14 @@ impl Draft {
 
     /// Removes an object.
     pub fn remove<T: Stored>(&mut self, id: Uuid) {
+        self.edits += 1;
         self.touched.insert((T::KIND, id));
         self.model.remove::<T>(id);
     }
 
     /// Has a row of somebody else's go with the changes.
     pub(crate) fn retire_row(&mut self, table: &'static str, row: Uuid) {
+        self.edits += 1;
         self.retired.rows.insert((table, row), Wanted::default());
     }
 
@@ -91,11 +108,12 @@ impl Draft {
         column: &'static str,
         member: Uuid,
     ) {
+        self.edits += 1;
         self.retired.references.insert(Reference { table, row, column, member });
     }
 
     /// The changes that turn what the database holds into what it should hold after this.
-    pub fn transaction(&self, options: &Options, replica: &Replica) -> Transaction {
+    pub(crate) fn plan(&self, options: &Options, replica: &Replica) -> Plan {
         let touched = self.reached();
         let desired = |model: &Model| {
             let mut desired = Desired::default();
@@ -107,7 +125,7 @@ impl Draft {
         let mut before = desired(&self.base);
         before.rows.extend(self.retired.rows.clone());
         before.references.extend(self.retired.references.iter().copied());
-        difference(&before, &desired(&self.model), replica)
+        Plan::new(&before, &desired(&self.model), replica)
     }
 
     /// What was changed, and all whose rows depend on it.
@@ -179,8 +197,28 @@ fn of_port(model: &Model, id: Uuid, reached: &mut BTreeSet<(Kind, Uuid)>) {
 }
 
 /// The changes that turn what the database holds into what these objects need, whoever changed it.
-pub(crate) fn mend(model: &Model, options: &Options, replica: &Replica) -> Transaction {
-    let desired = Desired::all(Scene { model, options });
+pub(crate) fn mend(model: &Model, options: &Options, replica: &Replica) -> Plan {
+    Plan::new(&ours(replica), &Desired::all(Scene { model, options }), replica)
+}
+
+/// The part of it that one object needs.
+pub(crate) fn mend_one(model: &Model, options: &Options, replica: &Replica, kind: Kind, id: Uuid) -> Plan {
+    let mut desired = Desired::default();
+    desired.add(Scene { model, options }, kind, id);
+    Plan::new(&Desired::default(), &desired, replica)
+}
+
+/// The part of it that no object needs.
+pub(crate) fn mend_surplus(model: &Model, options: &Options, replica: &Replica) -> Plan {
+    let mut plan = Plan::default();
+    let (ours, desired) = (ours(replica), Desired::all(Scene { model, options }));
+    plan.delete(&ours, &desired, replica);
+    plan.detach(&ours, &desired, replica);
+    plan
+}
+
+/// All rows that are ours, with what refers to them.
+fn ours(replica: &Replica) -> Desired {
     let mut ours = Desired::default();
     for spec in specs() {
         for row in replica.rows(spec.name) {
@@ -199,59 +237,79 @@ pub(crate) fn mend(model: &Model, options: &Options, replica: &Replica) -> Trans
             }
         }
     }
-    difference(&ours, &desired, replica)
+    ours
 }
 
-/// What has to be done so that rows and references that should be there are, and those that should not be any more
-/// are not.
-fn difference(before: &Desired, after: &Desired, replica: &Replica) -> Transaction {
-    let mut transaction = Transaction::new();
-    // A name that one row gives up may be taken by another.
-    for (table, uuid) in before.rows.keys() {
-        if !after.rows.contains_key(&(*table, *uuid)) && is_root(table) && replica.row(table, *uuid).is_some()
-        {
-            transaction.delete(*table, Rows::Row(*uuid));
+impl Plan {
+    /// So that rows and references that should be there are, and those that should not be any more are not.
+    fn new(before: &Desired, after: &Desired, replica: &Replica) -> Self {
+        let mut plan = Plan::default();
+        // A name that one row gives up may be taken by another.
+        plan.delete(before, after, replica);
+        plan.add(after, replica);
+        plan.detach(before, after, replica);
+        plan
+    }
+
+    /// Removes rows, or expects them to go with what refers to them.
+    fn delete(&mut self, before: &Desired, after: &Desired, replica: &Replica) {
+        for (table, uuid) in before.rows.keys() {
+            if after.rows.contains_key(&(*table, *uuid)) || replica.row(table, *uuid).is_none() {
+                continue;
+            }
+            if is_root(table) {
+                self.transaction.delete(*table, Rows::Row(*uuid));
+            } else {
+                self.gone.push((table, *uuid));
+            }
         }
     }
-    let mut added: BTreeMap<(&str, Uuid), BTreeMap<&'static str, Vec<Uuid>>> = BTreeMap::new();
-    for reference in &after.references {
-        let present = replica.row(reference.table, reference.row);
-        if !present.is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member))) {
-            let columns = added.entry((reference.table, reference.row)).or_default();
-            columns.entry(reference.column).or_default().push(reference.member);
+
+    fn add(&mut self, after: &Desired, replica: &Replica) {
+        let transaction = &mut self.transaction;
+        let mut added: BTreeMap<(&str, Uuid), BTreeMap<&'static str, Vec<Uuid>>> = BTreeMap::new();
+        for reference in &after.references {
+            let present = replica.row(reference.table, reference.row);
+            if !present.is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member))) {
+                let columns = added.entry((reference.table, reference.row)).or_default();
+                columns.entry(reference.column).or_default().push(reference.member);
+            }
+        }
+        for ((table, uuid), wanted) in &after.rows {
+            if let Some(row) = replica.row(table, *uuid) {
+                update(transaction, table, row, wanted);
+            } else {
+                // What refers to others from the start needs no further operation.
+                let references = added.remove(&(*table, *uuid)).unwrap_or_default();
+                transaction.insert(*table, *uuid, columns(wanted, references));
+            }
+        }
+        for ((table, row), columns) in added {
+            for (column, members) in columns {
+                let members = members.into_iter().collect();
+                transaction.mutate(table.to_owned(), Rows::Row(row), column, Mutator::Insert, members);
+            }
         }
     }
-    for ((table, uuid), wanted) in &after.rows {
-        if let Some(row) = replica.row(table, *uuid) {
-            update(&mut transaction, table, row, wanted);
-        } else {
-            // What refers to others from the start needs no further operation.
-            let references = added.remove(&(*table, *uuid)).unwrap_or_default();
-            transaction.insert(*table, *uuid, columns(wanted, references));
+
+    fn detach(&mut self, before: &Desired, after: &Desired, replica: &Replica) {
+        let mut removed: BTreeMap<(&'static str, Uuid, &'static str), Vec<Uuid>> = BTreeMap::new();
+        for reference in before.references.difference(&after.references) {
+            let gone = before.rows.contains_key(&(reference.table, reference.row))
+                && !after.rows.contains_key(&(reference.table, reference.row));
+            let present = replica.row(reference.table, reference.row);
+            let present =
+                present.is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member)));
+            if present && !gone {
+                let key = (reference.table, reference.row, reference.column);
+                removed.entry(key).or_default().push(reference.member);
+            }
         }
-    }
-    for ((table, row), columns) in added {
-        for (column, members) in columns {
+        for ((table, row, column), members) in removed {
             let members = members.into_iter().collect();
-            transaction.mutate(table.to_owned(), Rows::Row(row), column, Mutator::Insert, members);
+            self.transaction.mutate(table, Rows::Row(row), column, Mutator::Delete, members);
         }
     }
-    let mut removed: BTreeMap<(&'static str, Uuid, &'static str), Vec<Uuid>> = BTreeMap::new();
-    for reference in before.references.difference(&after.references) {
-        let gone = before.rows.contains_key(&(reference.table, reference.row))
-            && !after.rows.contains_key(&(reference.table, reference.row));
-        let present = replica.row(reference.table, reference.row);
-        let present =
-            present.is_some_and(|row| row.get(reference.column).contains(&Atom::Uuid(reference.member)));
-        if present && !gone {
-            let key = (reference.table, reference.row, reference.column);
-            removed.entry(key).or_default().push(reference.member);
-        }
-    }
-    for ((table, row, column), members) in removed {
-        transaction.mutate(table, Rows::Row(row), column, Mutator::Delete, members.into_iter().collect());
-    }
-    transaction
 }
 
 fn columns(wanted: &Wanted, references: BTreeMap<&'static str, Vec<Uuid>>) -> Columns {

@@ -3,11 +3,15 @@
 //! Texts, numbers and truths are written plainly, so that `ovn-nbctl` can find rows by them; everything else is JSON.
 //! A field that has its default is not written, and an entry that is not known is not read.
 
+use std::any::TypeId;
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
 use serde::de::value::{MapDeserializer, StringDeserializer};
 use serde::de::{self, DeserializeOwned, Deserializer, IntoDeserializer, Visitor};
 use serde::forward_to_deserialize_any;
 use serde::ser::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// What all our keys begin with.
 pub(crate) const PREFIX: &str = "portcullis:";
@@ -19,13 +23,8 @@ pub(crate) const KIND: &str = "portcullis:kind";
 pub(crate) type Error = serde::de::value::Error;
 
 /// The entries for an object, in order of their keys.
-pub(crate) fn write<T: Serialize + Default>(object: &T) -> Vec<(String, String)> {
-    let fields = |object: &T| match serde_json::to_value(object) {
-        Ok(Value::Object(fields)) => fields,
-        // Derived `Serialize` of structs whose maps have texts for keys gives nothing else.
-        other => unreachable!("a struct is an object in JSON: {other:?}"),
-    };
-    let defaults = fields(&T::default());
+pub(crate) fn write<T: Serialize + Default + 'static>(object: &T) -> Vec<(String, String)> {
+    let defaults = defaults::<T>();
     fields(object)
         .into_iter()
         .filter(|(name, value)| defaults.get(name) != Some(value))
@@ -37,6 +36,26 @@ pub(crate) fn write<T: Serialize + Default>(object: &T) -> Vec<(String, String)>
             (format!("{PREFIX}{}", name.replace('_', "-")), text)
         })
         .collect()
+}
+
+fn fields<T: Serialize>(object: &T) -> Map<String, Value> {
+    match serde_json::to_value(object) {
+        Ok(Value::Object(fields)) => fields,
+        // Derived `Serialize` of structs whose maps have texts for keys gives nothing else.
+        other => unreachable!("a struct is an object in JSON: {other:?}"),
+    }
+}
+
+/// What an object has that says nothing of itself.
+fn defaults<T: Serialize + Default + 'static>() -> Arc<Map<String, Value>> {
+    type Known = RwLock<HashMap<TypeId, Arc<Map<String, Value>>>>;
+    static KNOWN: LazyLock<Known> = LazyLock::new(Known::default);
+    let kind = TypeId::of::<T>();
+    if let Some(known) = KNOWN.read().unwrap_or_else(PoisonError::into_inner).get(&kind) {
+        return Arc::clone(known);
+    }
+    let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+    Arc::clone(known.entry(kind).or_insert_with(|| Arc::new(fields(&T::default()))))
 }
 
 /// The object of these entries, which may have others among them.
@@ -147,7 +166,7 @@ mod tests {
     use proptest::prelude::*;
     use uuid::Uuid;
 
-    fn back<T: Serialize + Default + DeserializeOwned>(object: &T) -> T {
+    fn back<T: Serialize + Default + DeserializeOwned + 'static>(object: &T) -> T {
         let written = write(object);
         read(written.iter().map(|(key, value)| (key.as_str(), value.as_str()))).unwrap()
     }

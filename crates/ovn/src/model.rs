@@ -47,6 +47,11 @@ impl<K: Ord + Clone> Index<K> {
         self.0.range((start, Bound::Included((key, Uuid::max())))).map(|(_, id)| *id)
     }
 
+    /// The ids under keys from one to another.
+    fn between(&self, from: K, to: K) -> impl DoubleEndedIterator<Item = Uuid> + '_ {
+        self.0.range((from, Uuid::nil())..=(to, Uuid::max())).map(|(_, id)| *id)
+    }
+
     fn under(&self, key: K) -> impl DoubleEndedIterator<Item = Uuid> + '_ {
         self.after(key, None)
     }
@@ -87,7 +92,8 @@ pub struct Model {
     ports_of_subnet: Index<Uuid>,
     ports_of_device: Index<Arc<str>>,
     ports_of_group: Index<Uuid>,
-    rules_of_group: Index<Uuid>,
+    /// By group, and in it by the first port: a large group mostly has rules for many ports.
+    rules_of_group: Index<(Uuid, Option<u16>)>,
     /// Rules whose other end is a group, or an address group.
     rules_to: Index<Uuid>,
     policies_of: Index<Uuid>,
@@ -133,6 +139,13 @@ macro_rules! stored {
                 let mut ids = Vec::new();
                 $(ids.extend(self.$table.keys().map(|id| (Kind::$type, *id)));)*
                 ids
+            }
+
+            /// An object, for people to read.
+            pub(crate) fn describe(&self, kind: Kind, id: Uuid) -> Option<String> {
+                match kind {
+                    $(Kind::$type => self.get::<$type>(id).map(|object| format!("{object:?}")),)*
+                }
             }
 
             /// Removes an object, if it is there.
@@ -203,11 +216,11 @@ stored! {
     }, by [is_default];
     Rule in rules, |rule, model, present| {
         let id = rule.meta.id;
-        model.rules_of_group.set(present, rule.group, id);
+        model.rules_of_group.set(present, (rule.group, rule.first_port()), id);
         for remote in [rule.remote_group, rule.remote_address_group].into_iter().flatten() {
             model.rules_to.set(present, remote, id);
         }
-    }, by [group, remote_group, remote_address_group];
+    }, by [group, port_min, port_max, remote_group, remote_address_group];
     AddressGroup in address_groups;
     RuleTemplate in rule_templates;
     RbacPolicy in rbac_policies, |policy, model, present| {
@@ -360,7 +373,13 @@ impl Model {
     }
 
     pub fn rules_of_group(&self, group: Uuid) -> impl DoubleEndedIterator<Item = &Arc<Rule>> {
-        self.rules_of_group.under(group).filter_map(|id| self.found(id))
+        let all = self.rules_of_group.between((group, None), (group, Some(u16::MAX)));
+        all.filter_map(|id| self.found(id))
+    }
+
+    /// The rules of a group among which those are that allow the same as this one.
+    pub fn rules_like(&self, rule: &Rule) -> impl DoubleEndedIterator<Item = &Arc<Rule>> {
+        self.rules_of_group.under((rule.group, rule.first_port())).filter_map(|id| self.found(id))
     }
 
     /// The group of a project that ports get which name none.

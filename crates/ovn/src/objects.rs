@@ -430,6 +430,16 @@ impl Default for Rule {
     }
 }
 
+impl Rule {
+    /// The first port that it allows, if it does not allow all.
+    pub(crate) fn first_port(&self) -> Option<u16> {
+        match (self.port_min, self.port_max) {
+            (Some(1), Some(u16::MAX)) => None,
+            (first, _) => first,
+        }
+    }
+}
+
 /// Addresses that rules can name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]

@@ -1,4 +1,4 @@
-use portcullis_ovsdb::{Schema, TableSpec};
+use portcullis_ovsdb::Schema;
 
 use crate::tables::specs;
 
@@ -29,13 +29,12 @@ pub fn parse(text: &str) -> Result<Schema, Unreadable> {
 /// schema does not have.
 pub fn missing(schema: &Schema) -> Vec<String> {
     let mut missing = Vec::new();
-    // Nothing is written that is not read too.
-    for TableSpec { name: table, columns, .. } in specs() {
-        match schema.tables.get(table) {
-            None => missing.push(table.to_owned()),
+    for spec in specs() {
+        match schema.tables.get(spec.name) {
+            None => missing.push(spec.name.to_owned()),
             Some(present) => {
-                let absent = columns.iter().filter(|column| !present.columns.contains_key(**column));
-                missing.extend(absent.map(|column| format!("{table}.{column}")));
+                let absent = spec.columns.iter().filter(|column| !present.columns.contains_key(**column));
+                missing.extend(absent.map(|column| format!("{}.{column}", spec.name)));
             }
         }
     }

@@ -1,5 +1,8 @@
 //! What of the northbound database is replicated.
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 use portcullis_ovsdb::TableSpec;
 
 pub(crate) const SWITCH: &str = "Logical_Switch";
@@ -86,6 +89,13 @@ pub(crate) fn specs() -> Vec<TableSpec> {
         spec(POLICY, &["match", "external_ids"]),
         spec(NOTE, &["records", "external_ids"]),
     ]
+}
+
+/// The columns of one of them that are replicated.
+pub(crate) fn columns(table: &str) -> &'static [&'static str] {
+    static COLUMNS: LazyLock<HashMap<&str, &[&str]>> =
+        LazyLock::new(|| specs().into_iter().map(|spec| (spec.name, spec.columns)).collect());
+    COLUMNS.get(table).copied().unwrap_or_default()
 }
 
 /// Whether a row stays although nothing refers to it; the others go with the last reference.

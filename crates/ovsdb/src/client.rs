@@ -159,7 +159,7 @@ impl Client {
         }
     }
 
-    /// The schema of the database, once it was connected.
+    /// The schema of the database, once a server told it; also of one that lacks what is to be replicated.
     pub fn schema(&self) -> Option<Arc<Schema>> {
         self.shared.schema.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -200,7 +200,7 @@ impl Client {
         loop {
             let connection = self.connection(patience).await?;
             match connection.request("transact", transaction.for_database(database)).await {
-                Ok(answer) => return self.outcome(answer),
+                Ok(answer) => return self.outcome(answer, transaction),
                 // The connection was lost before: another one may be up.
                 Err(Lost::Unsent) => sleep(PAUSE.0).await,
                 Err(Lost::InDoubt) if transaction.only_reads() && Instant::now() < deadline => {
@@ -221,12 +221,18 @@ impl Client {
         tables.iter().any(|spec| spec.name == table && spec.columns.contains(&column))
     }
 
-    fn outcome(&self, answer: Answer) -> Result<Vec<OperationResult>, Error> {
+    fn outcome(&self, answer: Answer, transaction: &Transaction) -> Result<Vec<OperationResult>, Error> {
         let database = self.shared.settings.database.clone();
-        let nonsense = |answer: String| Error::Nonsense { database: database.clone(), answer };
-        let answer = answer.map_err(nonsense)?;
-        let outcome = results(answer.get()).map_err(|error| nonsense(error.to_string()))?;
-        outcome.map_err(|refused| Error::Refused { database: database.clone(), refused })
+        // An error in place of an answer is about the request as such, of which nothing was done.
+        let whole = |error| Refused { operation: transaction.len(), error, details: String::new() };
+        let outcome = match answer {
+            Err(error) => Err(whole(error)),
+            Ok(answer) => results(answer.get()).map_err(|error| {
+                let answer = error.to_string();
+                Error::Nonsense { database: database.clone(), answer }
+            })?,
+        };
+        outcome.map_err(|refused| Error::Refused { database, refused })
     }
 
     async fn connection(&self, patience: Duration) -> Result<Connection, Error> {
@@ -302,9 +308,10 @@ async fn set_up(shared: &Shared, connection: &Connection, told: &Mutex<Told>) ->
     let database = &shared.settings.database;
     let schema = ask(connection, "get_schema", json!([database])).await?;
     let schema: Schema = serde_json::from_str(schema.get())?;
-    let fresh = Replica::new(&shared.settings.tables, &schema).map_err(Ended::from)?;
-    shared.replica.write().unwrap_or_else(PoisonError::into_inner).fit(fresh);
+    let fresh = Replica::new(&shared.settings.tables, &schema).map_err(Ended::from);
+    // Also of a database that lacks something, so that one can say what.
     *shared.schema.write().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(schema));
+    shared.replica.write().unwrap_or_else(PoisonError::into_inner).fit(fresh?);
     let wanted: serde_json::Map<_, _> = shared
         .settings
         .tables
@@ -312,7 +319,9 @@ async fn set_up(shared: &Shared, connection: &Connection, told: &Mutex<Told>) ->
         .map(|table| (table.name.to_owned(), json!([{ "columns": table.columns }])))
         .collect();
     let last = lock(&shared.last).unwrap_or_default();
-    let answer = ask(connection, "monitor_cond_since", json!([database, DATA, wanted, last])).await?;
+    let asked = connection.request("monitor_cond_since", json!([database, DATA, wanted, last]));
+    // All rows may take their time; a server that has gone silent is noticed.
+    let answer = answered("monitor_cond_since", asked.await)?;
     let (found, last, updates): (bool, Uuid, &RawValue) = serde_json::from_str(answer.get())?;
     // What came in the meantime has waited.
     let mut told = lock(told);
@@ -389,10 +398,16 @@ async fn ask(
     params: serde_json::Value,
 ) -> Result<Box<RawValue>, Ended> {
     match timeout(STEP, connection.request(method, params)).await {
-        Ok(Ok(Ok(answer))) => Ok(answer),
-        Ok(Ok(Err(error))) => Err(Ended::Unwanted(format!("it refuses {method}: {error}"))),
-        Ok(Err(_)) => Err(Ended::Closed),
+        Ok(answer) => answered(method, answer),
         Err(_) => Err(Ended::Unwanted(format!("it does not answer {method}"))),
+    }
+}
+
+fn answered(method: &str, answer: Result<Answer, Lost>) -> Result<Box<RawValue>, Ended> {
+    match answer {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(Ended::Unwanted(format!("it refuses {method}: {error}"))),
+        Err(_) => Err(Ended::Closed),
     }
 }
 

@@ -240,7 +240,12 @@ async fn write(mut writer: WriteHalf<Stream>, mut queue: mpsc::UnboundedReceiver
         {
             buffer.push_str(&next);
         }
-        if let Err(error) = writer.write_all(buffer.as_bytes()).await {
+        let written = async {
+            writer.write_all(buffer.as_bytes()).await?;
+            // With TLS, what the socket did not take yet would wait for the next message.
+            writer.flush().await
+        };
+        if let Err(error) = written.await {
             return error.into();
         }
     }

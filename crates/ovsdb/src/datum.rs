@@ -7,6 +7,7 @@ use serde::ser::{Serialize, Serializer};
 use uuid::Uuid;
 
 use crate::atom::{Atom, tagged};
+use crate::transaction::Mutator;
 
 /// What a column holds: a set, of which a single value is the one with one member, or a map.
 ///
@@ -120,6 +121,32 @@ impl Datum {
         let entries = self.entries();
         let place = entries.binary_search_by(|(known, _)| known.cmp_text(key)).ok()?;
         entries[place].1.as_text()
+    }
+
+    /// It after members or entries were added, or taken away.
+    pub(crate) fn mutated(&self, mutator: Mutator, value: &Datum) -> Datum {
+        match (mutator, &self.0, &value.0) {
+            // What has the key already stays.
+            (Mutator::Insert, _, Shape::Map(new)) => {
+                let order = |one: &(Atom, Atom), other: &(Atom, Atom)| one.0.cmp(&other.0);
+                let entries = merged(self.entries(), new, order, |old, _| Some(old.clone()));
+                Datum(Shape::Map(entries.into()))
+            }
+            (Mutator::Insert, _, _) => {
+                Datum::set(merged(self.members(), value.members(), Atom::cmp, |old, _| Some(old.clone())))
+            }
+            (Mutator::Delete, Shape::Map(entries), Shape::Map(gone)) => {
+                Datum(Shape::Map(entries.iter().filter(|entry| !gone.contains(entry)).cloned().collect()))
+            }
+            (Mutator::Delete, Shape::Map(entries), _) => {
+                let kept = entries.iter().filter(|(key, _)| !value.contains(key));
+                Datum(Shape::Map(kept.cloned().collect()))
+            }
+            (Mutator::Delete, _, _) => {
+                let kept = self.members().iter().filter(|member| !value.contains(member));
+                Datum::set(kept.cloned().collect())
+            }
+        }
     }
 
     /// It after a change that is told as what only one of old and new has, with new values of kept keys.

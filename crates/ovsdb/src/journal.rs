@@ -192,12 +192,17 @@ impl Journal {
         }
     }
 
+    /// The number of the last change in the column of a journal.
+    pub fn generation_in(column: &Datum) -> u64 {
+        number_of(column, GENERATION).unwrap_or(0)
+    }
+
     fn look(&self) -> Seen {
         let column = self.client.read(|replica| {
             let row = replica.row(self.place.table, self.place.row)?;
             Some(row.get(self.place.column).clone())
         });
-        let generation = column.as_ref().and_then(|column| number_of(column, GENERATION)).unwrap_or(0);
+        let generation = column.as_ref().map_or(0, Self::generation_in);
         Seen { generation, column }
     }
 

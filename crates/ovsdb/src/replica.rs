@@ -11,6 +11,7 @@ use crate::Datum;
 use crate::datum::Reading;
 use crate::interner::Interner;
 use crate::schema::Schema;
+use crate::transaction::{Operation, Rows, Transaction};
 
 /// Which part of a database is replicated: a table, its columns, and by what its rows are looked up.
 #[derive(Debug, Clone)]
@@ -46,6 +47,12 @@ impl Row {
         const EMPTY: &Datum = &Datum::EMPTY;
         let place = self.columns.iter().position(|name| *name == column);
         place.map_or(EMPTY, |place| &self.values[place])
+    }
+
+    fn set(&mut self, column: &str, value: Datum) {
+        if let Some(place) = self.columns.iter().position(|name| *name == column) {
+            self.values[place] = value;
+        }
     }
 }
 
@@ -177,6 +184,46 @@ impl Replica {
         found.into_iter().flat_map(|(table, uuids)| uuids.iter().filter_map(|uuid| table.rows.get(uuid)))
     }
 
+    /// The rows that a transaction would change, as they would be then; None where one would be gone.
+    ///
+    /// It takes into account what the transaction says of rows by their number. What the server does besides is not
+    /// foreseen: rows go to which nothing refers any more, and so do references to rows that are gone.
+    pub fn after(&self, transaction: &Transaction) -> HashMap<(&'static str, Uuid), Option<Row>> {
+        let mut after = HashMap::new();
+        for operation in transaction.operations() {
+            let (table, uuid) = match operation {
+                Operation::Insert { table, uuid, .. }
+                | Operation::Update { table, r#where: Rows::Row(uuid), .. }
+                | Operation::Mutate { table, r#where: Rows::Row(uuid), .. }
+                | Operation::Delete { table, r#where: Rows::Row(uuid) } => (table, *uuid),
+                _ => continue,
+            };
+            let Some(table) = self.tables.get(&**table) else { continue };
+            let row = after
+                .entry((table.spec.name, uuid))
+                .or_insert_with(|| table.rows.get(&uuid).map(|row| Row::clone(row)));
+            match (operation, row) {
+                (Operation::Insert { row: columns, .. }, row) => {
+                    let values = table.columns.iter().map(|(default, _)| default.clone()).collect();
+                    let row = row.insert(Row { uuid, columns: table.spec.columns, values });
+                    columns.iter().for_each(|(column, value)| row.set(column, value.clone()));
+                }
+                (Operation::Update { row: columns, .. }, Some(row)) => {
+                    columns.iter().for_each(|(column, value)| row.set(column, value.clone()));
+                }
+                (Operation::Mutate { mutations, .. }, Some(row)) => {
+                    for (column, mutator, value) in mutations {
+                        row.set(column, row.get(column).mutated(*mutator, value));
+                    }
+                }
+                (Operation::Delete { .. }, row) => *row = None,
+                _ => {}
+            }
+        }
+        after.retain(|(table, uuid), row| self.row(table, *uuid).map(Arc::as_ref) != row.as_ref());
+        after
+    }
+
     /// Takes in what the server told, and says what is different now. Where `whole`, everything it did not mention
     /// is gone. What does not fit changes nothing, so that whoever follows the changes has the same rows as this.
     pub(crate) fn apply(&mut self, updates: &str, whole: bool) -> Result<Vec<Change>, Inconsistent> {
@@ -265,6 +312,7 @@ impl Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Mutator;
     use serde_json::json;
 
     const SPEC: TableSpec = TableSpec {
@@ -352,5 +400,49 @@ mod tests {
         let half = json!({"T": {one().to_string(): {"insert": {}}, Uuid::nil().to_string(): {"modify": {}}}});
         assert!(replica.apply(&half.to_string(), true).is_err());
         assert_eq!(replica.count("T"), 0, "all of an update, or nothing");
+    }
+
+    #[test]
+    fn what_a_transaction_does_is_foreseen() {
+        let mut replica = replica();
+        tell(
+            &mut replica,
+            &json!({"insert": {"name": "a", "ports": ["set", [1, 2]], "ids": ["map", [["k", "v"], ["l", "w"]]]}}),
+        );
+        let (gone, new) = (Uuid::from_u128(2), Uuid::from_u128(3));
+        replica.apply(&json!({"T": {gone.to_string(): {"insert": {}}}}).to_string(), false).unwrap();
+
+        let ids = |entries: &[(&str, &str)]| entries.iter().copied().collect::<Datum>();
+        let numbers = |numbers: &[i64]| numbers.iter().copied().collect::<Datum>();
+        let mut transaction = Transaction::new();
+        transaction.delete("T", Rows::Row(gone));
+        transaction.insert("T", new, crate::Columns::new().with("name", "new"));
+        transaction.mutate("T", Rows::Row(new), "ports", Mutator::Insert, 7.into());
+        transaction.update("T", Rows::Row(one()), crate::Columns::new().with("name", "b"));
+        transaction.mutate("T", Rows::Row(one()), "ports", Mutator::Insert, numbers(&[2, 3]));
+        transaction.mutate("T", Rows::Row(one()), "ports", Mutator::Delete, numbers(&[1, 9]));
+        transaction.mutate("T", Rows::Row(one()), "ids", Mutator::Insert, ids(&[("k", "other"), ("m", "x")]));
+        transaction.mutate("T", Rows::Row(one()), "ids", Mutator::Delete, ["l"].into_iter().collect());
+        let foreseen = replica.after(&transaction);
+
+        // As the server tells the same.
+        let mut replica = replica;
+        let told = json!({"T": {
+            gone.to_string(): {"delete": null},
+            new.to_string(): {"insert": {"name": "new", "ports": 7}},
+            one().to_string(): {"modify": {"name": "b", "ports": ["set", [1, 3]], "ids": ["map", [["l", "w"], ["m", "x"]]]}},
+        }});
+        let changes = replica.apply(&told.to_string(), false).unwrap();
+        assert_eq!(changes.len(), foreseen.len());
+        for change in changes {
+            let row = &foreseen[&(change.table, change.uuid)];
+            assert_eq!(row.as_ref(), change.new.as_deref());
+        }
+
+        let mut nothing = Transaction::new();
+        nothing.update("T", Rows::Row(one()), crate::Columns::new().with("name", "b"));
+        nothing.mutate("T", Rows::Row(one()), "ids", Mutator::Delete, ids(&[("k", "another value")]));
+        nothing.delete("T", Rows::Row(gone));
+        assert!(replica.after(&nothing).is_empty());
     }
 }

@@ -99,7 +99,8 @@ impl Column {
     pub(crate) fn is_composite(&self) -> bool {
         match &self.kind {
             Kind::Plain(_) => false,
-            Kind::Full { value, max, .. } => value.is_some() || max.as_u64() != Some(1),
+            // Of a map with one entry at most all is told, too.
+            Kind::Full { max, .. } => max.as_u64() != Some(1),
         }
     }
 
@@ -151,7 +152,7 @@ mod tests {
                 Datum::map(vec![]),
                 true,
             ),
-            (json!({"key": "string", "value": "string", "min": 0, "max": 1}), Datum::map(vec![]), true),
+            (json!({"key": "string", "value": "string", "min": 0, "max": 1}), Datum::map(vec![]), false),
         ];
         for (kind, default, composite) in table {
             let column = column(&kind);

@@ -34,6 +34,10 @@ impl Columns {
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Datum)> {
+        self.0.iter().map(|(column, value)| (&**column, value))
+    }
 }
 
 impl Serialize for Columns {
@@ -82,7 +86,7 @@ type Name = Cow<'static, str>;
 
 #[derive(Debug, Clone, DeriveSerialize)]
 #[serde(tag = "op", rename_all = "lowercase")]
-enum Operation {
+pub(crate) enum Operation {
     Insert { table: Name, uuid: Uuid, row: Columns },
     Update { table: Name, r#where: Rows, row: Columns },
     Mutate { table: Name, r#where: Rows, mutations: Vec<(Name, Mutator, Datum)> },
@@ -165,6 +169,10 @@ impl Transaction {
     /// Answers only once the changes are on disk.
     pub fn durable(&mut self) {
         self.operations.push(Operation::Commit { durable: true });
+    }
+
+    pub(crate) fn operations(&self) -> &[Operation] {
+        &self.operations
     }
 
     /// Whether it only looks: then it makes no difference how often it is done.

@@ -83,6 +83,7 @@ impl From<StoreError> for Failure {
                 StatusCode::SERVICE_UNAVAILABLE
             }
             StoreError::Refused(_) => StatusCode::CONFLICT,
+            StoreError::Broken => StatusCode::INTERNAL_SERVER_ERROR,
             StoreError::ReadOnly => StatusCode::FORBIDDEN,
         };
         Failure::new(status, error.to_string())

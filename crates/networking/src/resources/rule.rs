@@ -129,7 +129,7 @@ impl Resource for Rules {
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
         let rule = wanted(draft, context, input)?;
         quota::check::<Rule>(draft, context, &rule.meta.project, 1)?;
-        if let Some(same) = draft.rules_of_group(rule.group).find(|other| is_same(other, &rule)) {
+        if let Some(same) = draft.rules_like(&rule).find(|other| is_same(other, &rule)) {
             return Err(Error::conflict(
                 "SecurityGroupRuleExists",
                 format!("Security group rule already exists. Rule id is {}.", same.meta.id),
@@ -152,7 +152,7 @@ impl Resource for Rules {
 
     fn same(draft: &Draft, context: &Context, input: &Input) -> Result<Option<Uuid>, Error> {
         let rule = wanted(draft, context, input)?;
-        Ok(draft.rules_of_group(rule.group).find(|other| is_same(other, &rule)).map(|same| same.meta.id))
+        Ok(draft.rules_like(&rule).find(|other| is_same(other, &rule)).map(|same| same.meta.id))
     }
 
     fn update(_draft: &mut Draft, _context: &Context, _old: &Arc<Rule>, _input: &Input) -> Result<(), Error> {

@@ -1,0 +1,245 @@
+//! The objects as the database has them, kept in step with its replica.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Duration;
+
+use portcullis_ovsdb::{Change, Journal, Row};
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::error;
+use uuid::Uuid;
+
+use super::{FORMAT, FORMAT_KEY, JOURNAL};
+use crate::model::Model;
+use crate::rows::{self, Meaning, meaning, owns_key};
+use crate::tables::columns;
+
+/// How long after a change of our rows by somebody else it is undone: who makes it in several steps is waited for.
+pub(super) const SOON: Duration = Duration::from_millis(100);
+
+/// How long after a change of another server all rows are looked at: what somebody else changed may have come with it.
+pub(super) const LATER: Duration = Duration::from_secs(10);
+
+/// The objects, and who wants to know of new ones.
+pub(super) struct Models {
+    current: RwLock<Arc<Model>>,
+    expected: Mutex<Option<Expected>>,
+    generation: watch::Sender<u64>,
+    /// When to look whether all rows are as the objects need them.
+    check: watch::Sender<Option<Instant>>,
+}
+
+/// A change on its way: the objects after it, and the rows that the database then tells of.
+pub(super) struct Expected {
+    pub(super) base: Arc<Model>,
+    pub(super) model: Arc<Model>,
+    pub(super) rows: HashMap<(&'static str, Uuid), Option<Row>>,
+}
+
+/// What an update is, compared with what is expected.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Likeness {
+    /// That, and nothing else.
+    Same,
+    /// That, and what is no harm.
+    More,
+    /// Something else.
+    Other,
+}
+
+impl Default for Models {
+    fn default() -> Self {
+        Models {
+            current: RwLock::default(),
+            expected: Mutex::default(),
+            generation: watch::channel(0).0,
+            check: watch::channel(None).0,
+        }
+    }
+}
+
+impl Models {
+    pub(super) fn current(&self) -> Arc<Model> {
+        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Says which change is on its way, if one is.
+    pub(super) fn expect(&self, expected: Option<Expected>) {
+        *self.expected() = expected;
+    }
+
+    fn expected(&self) -> MutexGuard<'_, Option<Expected>> {
+        self.expected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Follows the number of the last change.
+    pub(super) fn generation(&self) -> watch::Receiver<u64> {
+        self.generation.subscribe()
+    }
+
+    /// Follows when to look at all rows.
+    pub(super) fn check(&self) -> watch::Receiver<Option<Instant>> {
+        self.check.subscribe()
+    }
+
+    /// All rows are to be looked at after a while, at the latest.
+    pub(super) fn check_within(&self, while_: Duration) {
+        let then = Instant::now() + while_;
+        self.check.send_if_modified(|check| {
+            let sooner = check.is_none_or(|known| then < known);
+            if sooner {
+                *check = Some(then);
+            }
+            sooner
+        });
+    }
+
+    /// All rows are being looked at.
+    pub(super) fn checking(&self) {
+        self.check.send_replace(None);
+    }
+
+    /// Takes in what the replica learnt.
+    pub(super) fn follow(&self, changes: &[Change]) {
+        let current = self.current();
+        let counted = changes.iter().find(|change| change.uuid == JOURNAL);
+        let expected = counted.and_then(|_| self.expected().take());
+        let likeness = expected
+            .as_ref()
+            .zip(counted)
+            .map_or(Likeness::Other, |(expected, counted)| expected.likeness(changes, counted));
+        let model = match expected {
+            Some(expected) if likeness == Likeness::Same && Arc::ptr_eq(&expected.base, &current) => {
+                debug_assert_objects(&expected.model, &read(&current, changes), changes);
+                expected.model
+            }
+            _ => Arc::new(read(&current, changes)),
+        };
+        let generation = model.generation;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = model;
+        self.generation.send_replace(generation);
+        if counted.is_none() && changes.iter().any(is_disturbing) {
+            self.check_within(SOON);
+        } else if counted.is_some() && likeness == Likeness::Other {
+            self.check_within(LATER);
+        }
+    }
+}
+
+impl Expected {
+    fn likeness(&self, changes: &[Change], counted: &Change) -> Likeness {
+        let (Some(journal), Some(old)) = (&counted.new, &counted.old) else { return Likeness::Other };
+        if generation_of(journal) != self.model.generation
+            || journal.get("external_ids") != old.get("external_ids")
+        {
+            return Likeness::Other;
+        }
+        let mut likeness = Likeness::Same;
+        let mut missing = self.rows.len();
+        for change in changes.iter().filter(|change| change.uuid != JOURNAL) {
+            match self.rows.get(&(change.table, change.uuid)) {
+                Some(row) if row.as_ref() == change.new.as_deref() => missing -= 1,
+                None if !is_disturbing(change) => likeness = Likeness::More,
+                _ => return Likeness::Other,
+            }
+        }
+        if missing == 0 { likeness } else { Likeness::Other }
+    }
+}
+
+fn generation_of(journal: &Row) -> u64 {
+    Journal::generation_in(journal.get("records"))
+}
+
+/// The objects after some changes of rows.
+fn read(current: &Model, changes: &[Change]) -> Model {
+    let mut model = current.clone();
+    let telling = || changes.iter().filter(|change| !says_the_same(change));
+    for change in telling() {
+        model.unreadable.remove_mut(&change.uuid);
+        if let Some(old) = &change.old
+            && let Meaning::Object(kind) = meaning(old)
+            && change.new.as_ref().map(|new| meaning(new)) != Some(Meaning::Object(kind))
+        {
+            rows::forget(&mut model, change.table, kind, change.uuid);
+        }
+    }
+    for change in telling() {
+        if change.uuid == JOURNAL {
+            model.generation = change.new.as_ref().map_or(0, |row| generation_of(row));
+            let format = change.new.as_ref().and_then(|row| row.get("external_ids").value_of(FORMAT_KEY));
+            if let Some(format) = format.filter(|format| *format != FORMAT) {
+                let why =
+                    format!("row {JOURNAL} of {}: another Portcullis writes format {format}", change.table);
+                error!(
+                    format,
+                    known = FORMAT,
+                    "another Portcullis writes a format that this one does not know"
+                );
+                model.unreadable.insert_mut(JOURNAL, why.into());
+            }
+        } else if let Some(new) = &change.new
+            && let Meaning::Object(kind) = meaning(new)
+            && let Err(error) = rows::read(&mut model, change.table, kind, new)
+        {
+            let why = format!("row {} of {}, a {}: {error}", change.uuid, change.table, kind.name());
+            error!(table = change.table, row = %change.uuid, kind = kind.name(), %error, "a row of ours cannot be read");
+            rows::forget(&mut model, change.table, kind, change.uuid);
+            model.unreadable.insert_mut(change.uuid, why.into());
+        }
+    }
+    model
+}
+
+/// Whether the object of a row is the same after a change, which was of what follows from objects.
+fn says_the_same(change: &Change) -> bool {
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) if change.uuid != JOURNAL => {
+            ["external_ids", "up"].into_iter().all(|column| old.get(column) == new.get(column))
+        }
+        _ => false,
+    }
+}
+
+/// Whether a row of ours was changed in something that we decide on.
+fn is_disturbing(change: &Change) -> bool {
+    let ours = |row: &Option<Arc<Row>>| row.as_ref().is_some_and(|row| meaning(row) != Meaning::Foreign);
+    if !ours(&change.old) && !ours(&change.new) {
+        return false;
+    }
+    match (&change.old, &change.new) {
+        (Some(old), Some(new)) => columns(change.table).iter().any(|column| {
+            let (old, new) = (old.get(column), new.get(column));
+            let entries = || old.entries().iter().chain(new.entries());
+            let of_ours = |key: Option<&str>| {
+                key.is_some_and(|key| {
+                    owns_key(change.table, column, key) && old.value_of(key) != new.value_of(key)
+                })
+            };
+            match *column {
+                // Whether a machine is plugged in, and with which address, is for OVN to say.
+                "up" | "dynamic_addresses" => false,
+                _ if entries().next().is_some() => entries().any(|(key, _)| of_ours(key.as_text())),
+                _ => old != new,
+            }
+        }),
+        _ => true,
+    }
+}
+
+/// That reading what was written gives what was meant.
+fn debug_assert_objects(expected: &Model, read: &Model, changes: &[Change]) {
+    if cfg!(debug_assertions) {
+        for change in changes {
+            for row in [&change.old, &change.new].into_iter().flatten() {
+                if let Meaning::Object(kind) = meaning(row) {
+                    let (meant, found) =
+                        (expected.describe(kind, row.uuid()), read.describe(kind, row.uuid()));
+                    assert_eq!(meant, found, "what a row says is not what was written");
+                }
+            }
+        }
+        assert_eq!(expected.generation, read.generation);
+    }
+}

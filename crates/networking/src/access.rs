@@ -7,6 +7,11 @@ use portcullis_ovn::Model;
 use portcullis_ovn::objects::{AddressGroup, Rule};
 use uuid::Uuid;
 
+use crate::attributes::View;
+use crate::resources::Resource;
+use crate::resources::address_group::AddressGroups;
+use crate::resources::port::Ports;
+
 /// The traffic that a rule is about; nothing where OVN matches nothing (see [`portcullis_ovn::acl`]).
 pub(crate) fn traffic(rule: &Rule) -> Option<Traffic> {
     let Some(text) = &rule.protocol else { return Some(Traffic::ANY) };
@@ -57,17 +62,21 @@ pub(crate) fn decided(rule: &Rule, peer: Peer) -> Option<portcullis_core::Rule> 
 }
 
 /// What a group lets through in a direction. A group at the other end is there both as itself, since it may get members,
-/// and as the addresses that it has now.
-pub(crate) fn reach(model: &Model, group: Uuid, direction: Direction) -> Reach {
+/// and as the addresses that it has now, as far as who asks may know of them.
+pub(crate) fn reach(view: &View<'_>, group: Uuid, direction: Direction) -> Reach {
+    let model = view.model;
     let mut decisions = Vec::new();
     for rule in model.rules_of_group(group).filter(|rule| rule.direction == direction) {
         let Some(peer) = peer(rule) else { continue };
         let mut peers = vec![peer];
         if let Some(group) = rule.remote_group {
-            let addresses = addresses_of_group(model, group, rule.ethertype);
+            let ports = model.ports_of_group(group).filter(|port| Ports::is_visible(port, view));
+            let addresses = ports.flat_map(|port| &port.fixed_ips).map(|fixed| fixed.address);
+            let addresses = addresses.filter(|address| Family::of(*address) == rule.ethertype);
             peers.extend(addresses.map(|address| Peer::Range(Cidr::host(address))));
         }
-        if let Some(group) = rule.remote_address_group.and_then(|id| model.get::<AddressGroup>(id)) {
+        let addresses = rule.remote_address_group.and_then(|id| model.get::<AddressGroup>(id));
+        if let Some(group) = addresses.filter(|group| AddressGroups::is_visible(group, view)) {
             let ranges = group.addresses.iter().filter(|range| range.family() == rule.ethertype);
             peers.extend(ranges.map(|range| Peer::Range(range.network())));
         }

@@ -199,7 +199,9 @@ pub(crate) fn check<T>(
     for (name, value) in given {
         let Some(attribute) = known(name) else { continue };
         let value = attribute.kind.check(value).map_err(|reason| Error::invalid_attribute(name, reason))?;
-        let is_default = |default: fn() -> Value| value == default() || value.is_null();
+        // In a change the usual value is one like any other: it undoes what an administrator set.
+        let is_default =
+            |default: fn() -> Value| action == Action::Create && (value == default() || value.is_null());
         if attribute.admin_sets.is_some_and(|default| !is_default(default)) && !caller.is_admin() {
             let verb = if action == Action::Create { "create" } else { "update" };
             return Err(Error::forbidden(&format!("{verb}_{resource}:{name}")));

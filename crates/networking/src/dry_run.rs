@@ -4,14 +4,22 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::StatusCode;
 use portcullis_core::{Direction, Reach};
-use portcullis_ovn::objects::{Kind, Port, Rule};
+use portcullis_ovn::objects::{FloatingIp, Kind, Port, Router, Rule};
 use portcullis_ovn::{Draft, Model, Store};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::access;
+use crate::attributes::View;
 use crate::error::Error;
+use crate::resources::address_group::AddressGroups;
+use crate::resources::floating_ip::FloatingIps;
+use crate::resources::network::Networks;
 use crate::resources::port::Ports;
+use crate::resources::router::Routers;
+use crate::resources::rule::Rules;
+use crate::resources::security_group::SecurityGroups;
+use crate::resources::subnet::Subnets;
 use crate::resources::{Context, Resource};
 use crate::server::{Answer, Content};
 
@@ -38,7 +46,10 @@ pub(crate) async fn answer(
 
 /// Tells what a change would do to the database and to who reaches whom, and what it would be answered with.
 fn told(store: &Store, draft: &Draft, context: &Context, answer: Answer) -> Answer {
-    let transaction = store.transaction(draft);
+    let mut transaction = json!(store.transaction(draft));
+    if let Some(operations) = transaction.as_array_mut() {
+        operations.retain(|operation| !is_hidden(draft, context, operation));
+    }
     let result = match answer.body {
         Content::Json(value) => value,
         Content::Nothing | Content::Yaml(_) => Value::Null,
@@ -48,6 +59,26 @@ fn told(store: &Store, draft: &Draft, context: &Context, answer: Answer) -> Answ
         "result": result,
         "reach": reach(draft, context),
     }}))
+}
+
+/// Whether an operation is on the row of an object that who asks may not know of.
+fn is_hidden(draft: &Draft, context: &Context, operation: &Value) -> bool {
+    fn hides<R: Resource>(view: &View<'_>, id: Uuid) -> bool {
+        R::get(view.model, id).is_some_and(|object| !R::is_visible(object, view))
+    }
+    let row = operation.pointer("/where/0/2/1").and_then(Value::as_str);
+    let Some(id) = row.and_then(|row| Uuid::try_parse(row).ok()) else { return false };
+    [draft.base().as_ref(), draft.model()].into_iter().any(|model| {
+        let view = context.view(model);
+        hides::<Networks>(&view, id)
+            || hides::<Subnets>(&view, id)
+            || hides::<Ports>(&view, id)
+            || hides::<Routers>(&view, id)
+            || hides::<FloatingIps>(&view, id)
+            || hides::<SecurityGroups>(&view, id)
+            || hides::<Rules>(&view, id)
+            || hides::<AddressGroups>(&view, id)
+    })
 }
 
 /// What decides on a port's packets.
@@ -77,18 +108,18 @@ impl Filter {
 
 /// What groups let through, each looked at once.
 struct Reaches<'a> {
-    model: &'a Model,
+    view: View<'a>,
     of_group: BTreeMap<(Uuid, Direction), Reach>,
 }
 
 impl<'a> Reaches<'a> {
-    fn new(model: &'a Model) -> Self {
-        Reaches { model, of_group: BTreeMap::new() }
+    fn new(view: View<'a>) -> Self {
+        Reaches { view, of_group: BTreeMap::new() }
     }
 
     fn of_group(&mut self, group: Uuid, direction: Direction) -> &Reach {
-        let model = self.model;
-        self.of_group.entry((group, direction)).or_insert_with(|| access::reach(model, group, direction))
+        let view = self.view;
+        self.of_group.entry((group, direction)).or_insert_with(|| access::reach(&view, group, direction))
     }
 
     fn of(&mut self, filter: &Filter, direction: Direction) -> Reach {
@@ -144,17 +175,23 @@ fn affected(draft: &Draft) -> BTreeSet<Uuid> {
     ports
 }
 
-/// What becomes reachable and what unreachable: ports with the same change together.
+/// What becomes reachable and what unreachable: ports with the same change together. Of other projects' ports only how
+/// many they are: what their groups let through is theirs to know.
 fn reach(draft: &Draft, context: &Context) -> Value {
     let (before, after): (&Model, &Model) = (draft.base(), draft.model());
-    let mut ports_of: BTreeMap<(Filter, Filter), Vec<Uuid>> = BTreeMap::new();
+    let is_own = |id: Uuid| {
+        let mut ports = [after, before].into_iter().filter_map(|model| model.get::<Port>(id));
+        ports.any(|port| context.caller.owns(&port.meta.project))
+    };
+    let mut ports_of: BTreeMap<(Filter, Filter, bool), Vec<Uuid>> = BTreeMap::new();
     for port in affected(draft) {
-        let filters = (Filter::of(before, port), Filter::of(after, port));
+        let filters = (Filter::of(before, port), Filter::of(after, port), is_own(port));
         ports_of.entry(filters).or_default().push(port);
     }
-    let (mut was, mut will_be) = (Reaches::new(before), Reaches::new(after));
+    let (mut was, mut will_be) = (Reaches::new(context.view(before)), Reaches::new(context.view(after)));
+    let mut others = 0;
     let mut changes: Vec<(Value, Vec<Uuid>)> = Vec::new();
-    for ((old, new), ports) in ports_of {
+    for ((old, new, is_own), ports) in ports_of {
         let mut change = Map::new();
         for (direction, name) in [(Direction::Ingress, "ingress"), (Direction::Egress, "egress")] {
             if is_as_before((&mut was, &old), (&mut will_be, &new), direction) {
@@ -176,6 +213,7 @@ fn reach(draft: &Draft, context: &Context) -> Value {
         let change = Value::Object(change);
         match changes.iter_mut().find(|(known, _)| *known == change) {
             _ if change == json!({}) => {}
+            _ if !is_own => others += ports.len(),
             Some((_, known)) => known.extend(ports),
             None => changes.push((change, ports)),
         }
@@ -183,17 +221,54 @@ fn reach(draft: &Draft, context: &Context) -> Value {
     let shown: Vec<Value> = changes
         .into_iter()
         .map(|(mut change, ports)| {
-            let visible = |id: &&Uuid| {
-                let seen = |model: &Model| {
-                    model.get::<Port>(**id).is_some_and(|port| Ports::is_visible(port, &context.view(model)))
-                };
-                seen(after) || seen(before)
-            };
-            let named: Vec<&Uuid> = ports.iter().filter(visible).take(NAMED).collect();
-            change["ports"] = json!(named);
+            change["ports"] = ports.iter().take(NAMED).map(|id| json!(id)).collect();
             change["count"] = json!(ports.len());
             change
         })
         .collect();
-    json!({ "changes": shown })
+    let (had, has) = (ways(draft, before, context), ways(draft, after, context));
+    json!({
+        "changes": shown,
+        "others": others,
+        "ways": {
+            "opened": has.difference(&had).collect::<Vec<_>>(),
+            "closed": had.difference(&has).collect::<Vec<_>>(),
+        },
+    })
+}
+
+/// Where packets can go by the routers and floating addresses that are changed, as far as who asks may know of them.
+fn ways(draft: &Draft, model: &Model, context: &Context) -> BTreeSet<String> {
+    let view = context.view(model);
+    let mut ways = BTreeSet::new();
+    let mut routers = BTreeSet::new();
+    for (kind, id) in draft.touched() {
+        match kind {
+            Kind::Router => drop(routers.insert(id)),
+            Kind::Port => routers.extend(
+                [draft.base(), draft.model()].into_iter().filter_map(|model| model.get::<Port>(id)?.router()),
+            ),
+            Kind::FloatingIp => {
+                let floating =
+                    model.get::<FloatingIp>(id).filter(|found| FloatingIps::is_visible(found, &view));
+                let led =
+                    floating.and_then(|found| Some((found.address, found.fixed_address?, found.fixed_port?)));
+                ways.extend(led.map(|(from, to, port)| format!("{from} leads to {to} of port {port}")));
+            }
+            _ => {}
+        }
+    }
+    let routers = routers.into_iter().filter_map(|id| model.get::<Router>(id));
+    for router in routers.filter(|router| router.admin_state_up && Routers::is_visible(router, &view)) {
+        let id = router.meta.id;
+        for port in model.ports_of_router(id).filter(|port| port.admin_state_up) {
+            let addresses = port.fixed_ips.iter().map(|fixed| fixed.address);
+            ways.extend(
+                addresses.map(|address| format!("router {id} is {address} in network {}", port.network)),
+            );
+        }
+        let routes = router.routes.iter().map(|route| (route.destination, route.nexthop));
+        ways.extend(routes.map(|(to, hop)| format!("router {id} sends what is for {to} to {hop}")));
+    }
+    ways
 }

@@ -1,5 +1,6 @@
 //! How the values of attributes are checked, and what they become.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use portcullis_core::Cidr;
@@ -51,6 +52,15 @@ pub(crate) const SAID: Kind = Kind::ReadOnly(|| json!({"type": "boolean"}));
 /// A list that is only read.
 pub(crate) const LIST: Kind = Kind::ReadOnly(|| json!({"type": "array", "items": {}}));
 
+/// A version of IP.
+pub(crate) const VERSION: Kind = Kind::Custom(
+    |value| {
+        let number = number(value, i64::MIN, i64::MAX)?;
+        if number == 4 || number == 6 { Ok(number) } else { Err(format!("'{number}' is not in [4, 6]")) }
+    },
+    || json!({"type": "integer", "enum": [4, 6]}),
+);
+
 /// The longest name.
 pub(crate) const NAME: usize = 255;
 
@@ -83,7 +93,8 @@ impl Kind {
                 text.parse::<Mac>().ok().filter(|mac| mac.is_unicast()).map(|mac| mac.to_string())
             }),
             Kind::Address | Kind::AddressOrNull => parse(value, "is not a valid IP address", |text| {
-                text.parse::<IpAddr>().ok().map(|address| address.to_string())
+                // IPv4 that is written as IPv6 is still IPv4.
+                text.parse::<IpAddr>().ok().map(|address| address.to_canonical().to_string())
             }),
             Kind::Range => {
                 parse(value, "is not a valid IP subnet", |text| range(text).map(|range| range.to_string()))
@@ -224,10 +235,10 @@ fn ids(value: &Value) -> Result<Value, String> {
     if value.is_null() {
         return Ok(json!([]));
     }
-    let mut ids = Vec::new();
+    let (mut ids, mut known) = (Vec::new(), BTreeSet::new());
     for item in list(value)? {
         let id = Kind::Id.check(item)?;
-        if ids.contains(&id) {
+        if !known.insert(shown(&id)) {
             return Err(format!("Duplicate items in the list: '{}'", shown(&id)));
         }
         ids.push(id);

@@ -40,8 +40,13 @@ fn is_true(text: &str) -> bool {
     text.eq_ignore_ascii_case("true") || text == "1"
 }
 
-/// Undoes the escapes of an address.
+/// Undoes the escapes of a query, where a plus is a space.
 pub(crate) fn decoded(text: &str) -> String {
+    unescaped(&text.replace('+', " "))
+}
+
+/// Undoes the escapes of an address.
+pub(crate) fn unescaped(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut place = 0;
@@ -53,7 +58,6 @@ pub(crate) fn decoded(text: &str) -> String {
                 place += 3;
                 continue;
             }
-            (b'+', _) => out.push(b' '),
             (byte, _) => out.push(byte),
         }
         place += 1;
@@ -149,25 +153,24 @@ impl Query {
         })
     }
 
-    /// Which of two objects comes first.
-    pub(crate) fn order<T>(
-        &self,
-        attributes: &[Attribute<T>],
-        one: &T,
-        other: &T,
-        view: &View<'_>,
-    ) -> Ordering {
-        for (name, ascending) in &self.sort {
-            let Some(attribute) = attributes.iter().find(|attribute| attribute.name == name) else {
-                continue;
-            };
-            let order = compare(&(attribute.get)(one, view), &(attribute.get)(other, view));
-            let order = if *ascending { order } else { order.reverse() };
-            if order != Ordering::Equal {
-                return order;
-            }
-        }
-        Ordering::Equal
+    /// What an object is sorted by.
+    pub(crate) fn keys<T>(&self, attributes: &[Attribute<T>], object: &T, view: &View<'_>) -> Vec<Value> {
+        let key = |name: &str| {
+            let attribute = attributes.iter().find(|attribute| attribute.name == name);
+            // The order would tell what only administrators see.
+            let attribute = attribute.filter(|attribute| !attribute.admin_sees || view.caller.is_admin());
+            attribute.map_or(Value::Null, |attribute| (attribute.get)(object, view))
+        };
+        self.sort.iter().map(|(name, _)| key(name)).collect()
+    }
+
+    /// Which of two objects with these keys comes first.
+    pub(crate) fn order(&self, one: &[Value], other: &[Value]) -> Ordering {
+        let mut orders = self.sort.iter().zip(one.iter().zip(other)).map(|((_, ascending), (one, other))| {
+            let order = compare(one, other);
+            if *ascending { order } else { order.reverse() }
+        });
+        orders.find(|order| *order != Ordering::Equal).unwrap_or(Ordering::Equal)
     }
 }
 
@@ -260,6 +263,7 @@ mod tests {
         {
             assert_eq!(decoded(text), plain);
         }
+        assert_eq!(unescaped("a+b%2B"), "a+b+");
         assert_eq!(decoded(&encoded("ä b&c=d")), "ä b&c=d");
     }
 

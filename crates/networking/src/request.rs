@@ -4,7 +4,7 @@ use axum::http::{HeaderMap, Method, header};
 use serde_json::{Map, Value};
 
 use crate::error::Error;
-use crate::query::decoded;
+use crate::query::unescaped;
 
 /// See the module. It holds a token, so it is never printed.
 pub(crate) struct Request {
@@ -15,8 +15,8 @@ pub(crate) struct Request {
     /// Where the server is, as the client sees it.
     pub origin: String,
     pub token: Option<String>,
-    /// The revision that the object must have.
-    pub revision: Option<u64>,
+    /// What `If-Match` says.
+    condition: String,
     pub body: Vec<u8>,
 }
 
@@ -26,16 +26,41 @@ impl Request {
         let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let host = text(header::HOST.as_str()).unwrap_or("localhost");
         let scheme = text("x-forwarded-proto").unwrap_or(if secure { "https" } else { "http" });
-        let path = path.strip_suffix(".json").unwrap_or(path);
+        let mut path: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        // A tag is what it is.
+        if let [.., before, last] = path.as_mut_slice()
+            && *before != "tags"
+        {
+            *last = last.strip_suffix(".json").unwrap_or(last);
+        }
+        let condition = headers.get_all(header::IF_MATCH).into_iter().filter_map(|value| value.to_str().ok());
         Request {
             method,
-            path: path.split('/').filter(|part| !part.is_empty()).map(decoded).collect(),
+            path: path.into_iter().map(unescaped).collect(),
             query: query.to_owned(),
             origin: format!("{scheme}://{host}"),
             token: text("x-auth-token").map(str::to_owned),
-            revision: text("if-match").and_then(revision),
+            condition: condition.collect::<Vec<_>>().join(","),
             body: Vec::new(),
         }
+    }
+
+    /// The revision that the object must have. What is about something else is for somebody else.
+    pub(crate) fn revision(&self) -> Result<Option<u64>, Error> {
+        let wrong = |why: &str| Error::invalid("BadRequest", format!("Bad if-match request: {why}."));
+        let mut revision = None;
+        for tag in self.condition.split(',') {
+            let tag = tag.trim().trim_start_matches("W/").trim_matches('"');
+            let Some(number) = tag.strip_prefix("revision_number=") else { continue };
+            if revision.is_some() {
+                return Err(wrong("Multiple revision_number etags are not supported"));
+            }
+            let number = number.trim().parse();
+            let number = number
+                .map_err(|_| wrong("Revision number etag must be in the format of revision_number=<int>"));
+            revision = Some(number?);
+        }
+        Ok(revision)
     }
 
     /// The body as JSON.
@@ -79,9 +104,4 @@ impl Request {
         });
         Ok((attributes.collect::<Result<_, _>>()?, true))
     }
-}
-
-/// `revision_number=7`, perhaps among others. What is something else is for somebody else.
-fn revision(text: &str) -> Option<u64> {
-    text.split(',').find_map(|part| part.trim().strip_prefix("revision_number=")?.trim().parse().ok())
 }

@@ -194,7 +194,7 @@ impl Networking {
             }
             (&Method::PUT, ["address-groups", id, action @ ("add_addresses" | "remove_addresses")]) => {
                 let (body, add) = (request.json()?, *action == "add_addresses");
-                self.act::<AddressGroups>(context, id, move |draft, context, id| {
+                self.act::<AddressGroups>(request, context, id, move |draft, context, id| {
                     address_group::change_addresses(draft, context, id, &body, add)
                 })
                 .await
@@ -202,13 +202,10 @@ impl Networking {
             (
                 &Method::PUT,
                 ["routers", id, action @ ("add_router_interface" | "remove_router_interface")],
-            ) => {
-                let (body, add) = (request.json()?, *action == "add_router_interface");
-                self.connect(context, id, body, add).await
-            }
+            ) => self.connect(request, context, id, *action == "add_router_interface").await,
             (&Method::PUT, ["routers", id, action @ ("add_extraroutes" | "remove_extraroutes")]) => {
                 let (body, add) = (request.json()?, *action == "add_extraroutes");
-                self.act::<Routers>(context, id, move |draft, context, id| {
+                self.act::<Routers>(request, context, id, move |draft, context, id| {
                     router::change_routes(draft, context, id, &body, add)
                 })
                 .await
@@ -232,8 +229,10 @@ impl Networking {
             let ensure =
                 move |draft: &mut Draft| security_group::ensure_default(draft, &context, &project).map(drop);
             match self.store.change(ensure).await {
-                // Who may not change anything can still look at what there is.
-                Err(Rejected::Store(StoreError::ReadOnly)) => {}
+                // Who may or can not change anything now can still look at what there is.
+                Err(Rejected::Store(
+                    StoreError::ReadOnly | StoreError::Unavailable(_) | StoreError::InDoubt,
+                )) => {}
                 made => made?,
             }
             model = self.store.model();
@@ -284,7 +283,7 @@ impl Networking {
         id: &str,
     ) -> Result<Answer, Error> {
         let given: Map<String, Value> = request.one(R::NAME)?;
-        let revision = request.revision;
+        let revision = request.revision()?;
         // Whether it is there comes before whether it can be changed so.
         let model = self.store.model();
         let known = find::<R>(&context.view(&model), id)?.id();
@@ -303,7 +302,7 @@ impl Networking {
         context: Context,
         id: &str,
     ) -> Result<Answer, Error> {
-        let revision = request.revision;
+        let revision = request.revision()?;
         let known = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
         self.change(context, move |draft, context| {
             let old = changeable::<R>(draft, context, known, "delete", revision)?;
@@ -316,13 +315,15 @@ impl Networking {
     /// Does something else to an object, and answers with it.
     pub(crate) async fn act<R: Resource>(
         &self,
+        request: &Request,
         context: Context,
         id: &str,
         act: impl Fn(&mut Draft, &Context, Uuid) -> Result<(), Error> + Send + 'static,
     ) -> Result<Answer, Error> {
         let id = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
+        let revision = request.revision()?;
         self.change(context, move |draft, context| {
-            changeable::<R>(draft, context, id, "update", None)?;
+            changeable::<R>(draft, context, id, "update", revision)?;
             act(draft, context, id)?;
             Ok(Answer::ok(json!({ R::NAME: object::<R>(draft, context, id) })))
         })
@@ -342,10 +343,17 @@ impl Networking {
     }
 
     /// Connects a router, or disconnects it.
-    async fn connect(&self, context: Context, id: &str, body: Value, add: bool) -> Result<Answer, Error> {
+    async fn connect(
+        &self,
+        request: &Request,
+        context: Context,
+        id: &str,
+        add: bool,
+    ) -> Result<Answer, Error> {
         let id = Uuid::try_parse(id).map_err(|_| Routers::not_found(id))?;
+        let (body, revision) = (request.json()?, request.revision()?);
         self.change(context, move |draft, context| {
-            let router = changeable::<Routers>(draft, context, id, "update", None)?;
+            let router = changeable::<Routers>(draft, context, id, "update", revision)?;
             let act = if add { router::add_interface } else { router::remove_interface };
             act(draft, context, &router, &body).map(Answer::ok)
         })
@@ -394,7 +402,8 @@ pub(crate) fn changeable<R: Resource>(
 ) -> Result<Arc<R::Object>, Error> {
     let view = context.view(draft.model());
     let object = Arc::clone(find::<R>(&view, &id.to_string())?);
-    if !context.caller.is_member() || !R::may_change(&object, &view) {
+    let may = if verb == "delete" { R::may_delete } else { R::may_change };
+    if !context.caller.is_member() || !may(&object, &view) {
         return Err(R::refusal(&object, &view, verb));
     }
     match revision {

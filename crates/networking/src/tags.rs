@@ -13,7 +13,7 @@ use crate::request::Request;
 use crate::resources::{Context, Resource, find};
 use crate::server::{Answer, Networking, changeable};
 
-/// The longest tag, and the most an object has.
+/// The longest tag.
 const LONGEST: usize = 255;
 
 /// Answers a request about the tags of an object.
@@ -24,6 +24,9 @@ pub(crate) async fn answer<R: Resource>(
     id: &str,
     rest: &[&str],
 ) -> Result<Answer, Error> {
+    if !R::attributes().iter().any(|attribute| attribute.name == "tags") {
+        return Err(Error::no_such_resource());
+    }
     let id = Uuid::try_parse(id).map_err(|_| R::not_found(id))?;
     match (&request.method, rest) {
         (&Method::GET, []) => {
@@ -38,7 +41,7 @@ pub(crate) async fn answer<R: Resource>(
         }
         (&Method::PUT, []) => {
             let tags = given(&request.json()?)?;
-            edit::<R>(networking, context, id, move |known| {
+            edit::<R>(networking, request, context, id, move |known| {
                 known.clone_from(&tags);
                 Ok(Answer::ok(json!({"tags": tags})))
             })
@@ -46,7 +49,7 @@ pub(crate) async fn answer<R: Resource>(
         }
         (&Method::POST, []) => {
             let tags = given(&request.json()?)?;
-            edit::<R>(networking, context, id, move |known| {
+            edit::<R>(networking, request, context, id, move |known| {
                 known.extend(tags.iter().cloned());
                 Ok(Answer::ok(json!({"tags": tags})))
             })
@@ -54,14 +57,14 @@ pub(crate) async fn answer<R: Resource>(
         }
         (&Method::PUT, [tag]) => {
             let tag = checked(tag)?;
-            edit::<R>(networking, context, id, move |known| {
+            edit::<R>(networking, request, context, id, move |known| {
                 known.insert(tag.clone());
                 Ok(Answer::created(Value::Null))
             })
             .await
         }
         (&Method::DELETE, []) => {
-            edit::<R>(networking, context, id, |known| {
+            edit::<R>(networking, request, context, id, |known| {
                 known.clear();
                 Ok(Answer::nothing())
             })
@@ -69,7 +72,7 @@ pub(crate) async fn answer<R: Resource>(
         }
         (&Method::DELETE, [tag]) => {
             let tag = (*tag).to_owned();
-            edit::<R>(networking, context, id, move |known| {
+            edit::<R>(networking, request, context, id, move |known| {
                 if known.remove(&tag) { Ok(Answer::nothing()) } else { Err(not_found(&tag)) }
             })
             .await
@@ -84,12 +87,14 @@ fn not_found(tag: &str) -> Error {
 
 async fn edit<R: Resource>(
     networking: &Networking,
+    request: &Request,
     context: Context,
     id: Uuid,
     edit: impl Fn(&mut BTreeSet<String>) -> Result<Answer, Error> + Send + 'static,
 ) -> Result<Answer, Error> {
+    let revision = request.revision()?;
     let decide = move |draft: &mut Draft, context: &Context| {
-        let old = changeable::<R>(draft, context, id, "update", None)?;
+        let old = changeable::<R>(draft, context, id, "update", revision)?;
         let mut object = R::Object::clone(&old);
         let answer = edit(&mut object.meta_mut().tags)?;
         if object.meta().tags != old.meta().tags {

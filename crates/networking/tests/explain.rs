@@ -37,7 +37,7 @@ impl Tracer {
         let (socket, ready) = (directory.join("ctl"), directory.join("ready"));
         // It goes to the background by itself once it has read; in a process namespace it ends with its owner all the same.
         let script = format!(
-            "ovn-trace --db={} --unixctl={} --ct=new --ct=new --no-friendly-names --no-chdir --detach && touch {} && exec sleep infinity",
+            "ovn-trace --db={} --unixctl={} --ct=new --ct=new --ct=new --no-friendly-names --no-chdir --detach && touch {} && exec sleep infinity",
             API.ovn.southbound(),
             socket.display(),
             ready.display()
@@ -118,6 +118,10 @@ struct Scene {
     addresses: Vec<String>,
     /// The last one is not filtered.
     machines: Vec<Machine>,
+    /// In another network, to which a router leads for IPv4 and not for IPv6. The first two are filtered.
+    far: Vec<Machine>,
+    /// What the router is to the machines.
+    router_mac: String,
 }
 
 impl Scene {
@@ -126,8 +130,7 @@ impl Scene {
         let limits = json!({"quota": {"security_group": -1, "security_group_rule": -1, "port": -1}});
         user.put(&format!("quotas/{}", user.project), limits);
         let network = user.network();
-        user.subnet(&network, "10.0.0.0/24");
-        user.subnet(&network, "fd00::/64");
+        let subnets = [user.subnet(&network, "10.0.0.0/24"), user.subnet(&network, "fd00::/64")];
         let group = |number: usize| {
             let stateful = number < 16;
             let group = json!({"name": format!("g{number}"), "stateful": stateful});
@@ -157,7 +160,30 @@ impl Scene {
             Machine { id: id(&port), mac: port["mac_address"].as_str().unwrap().to_owned(), addresses: fixed }
         };
         let machines = (0..13).map(machine).collect();
-        Scene { user, groups, stateful: 16, addresses: addresses.to_vec(), machines }
+
+        let beyond = user.network();
+        let far = |number: usize| {
+            let fixed = [format!("10.1.0.{}", number + 2), format!("fd00:1::{:x}", number + 2)];
+            let port = user.port(json!({
+                "network_id": beyond, "security_groups": [], "port_security_enabled": number < 2,
+                "fixed_ips": [{"ip_address": fixed[0]}, {"ip_address": fixed[1]}],
+            }));
+            Machine { id: id(&port), mac: port["mac_address"].as_str().unwrap().to_owned(), addresses: fixed }
+        };
+        let router = id(&user.make("routers", "router", json!({"name": "between"})));
+        let join = |subnet: &str| {
+            let path = format!("routers/{router}/add_router_interface");
+            let reply = user.put(&path, json!({ "subnet_id": subnet }));
+            assert_eq!(reply.status, 200, "{}", reply.text);
+            let port = user.get(&format!("ports/{}", reply.body["port_id"].as_str().unwrap()));
+            port["port"]["mac_address"].as_str().unwrap().to_owned()
+        };
+        let router_mac = join(&subnets[0]);
+        join(&subnets[1]);
+        join(&user.subnet(&beyond, "10.1.0.0/24"));
+        user.subnet(&beyond, "fd00:1::/64");
+        let far = (0..4).map(far).collect();
+        Scene { user, groups, stateful: 16, addresses: addresses.to_vec(), machines, far, router_mac }
     }
 
     fn filtered(&self) -> &[Machine] {
@@ -186,7 +212,7 @@ impl Scene {
             }
             assert_eq!(reply.status, 200, "{}", reply.text);
         }
-        for machine in self.filtered() {
+        for machine in self.filtered().iter().chain(&self.far[..2]) {
             let (stateful, stateless) = self.groups.split_at(self.stateful);
             let from = if dice.chance(3) { stateless } else { stateful };
             let mut groups: Vec<&String> = (0..dice.roll(5)).map(|_| dice.one(from)).collect();
@@ -249,7 +275,7 @@ impl Packet {
             scene.other(machine, dice).addresses[v6].clone()
         };
         let mut own = machine.addresses[v6].clone();
-        let kind = dice.roll(3);
+        let kind = *dice.one(&[0, 0, 1, 1, 2, 3, 3]);
         if kind < 2 && dice.chance(6) {
             // In somebody else's name, or, in IPv6, in the one that comes from the hardware.
             own = if v6 == 1 && dice.chance(3) {
@@ -272,6 +298,13 @@ impl Packet {
                 question["remote_ip"] = json!(remote);
                 (machine, open, own, remote)
             }
+            2 => {
+                let (far, from) = (dice.one(&scene.far), if dice.chance(2) { open } else { machine });
+                question["from_port_id"] = json!(from.id);
+                question["to_port_id"] = json!(far.id);
+                question["ip_version"] = json!(if v6 == 0 { 4 } else { 6 });
+                (from, far, from.addresses[v6].clone(), far.addresses[v6].clone())
+            }
             _ => {
                 let other = scene.other(machine, dice);
                 question["from_port_id"] = json!(machine.id);
@@ -290,7 +323,9 @@ impl Packet {
         };
         let flow = format!(
             "inport == \"{}\" && eth.src == {} && eth.dst == {} && {ip} && {ip}.src == {source} && {ip}.dst == {target} && {carried}{about}",
-            from.id, from.mac, to.mac
+            from.id,
+            from.mac,
+            if kind == 2 { &scene.router_mac } else { &to.mac }
         );
         Packet { question, flow, to: to.id.clone() }
     }
@@ -332,7 +367,7 @@ fn agrees_with_ovn_trace() {
     let seed = seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let mut dice = Dice(seed);
     let scene = Scene::new();
-    let mut allowed = 0;
+    let (mut allowed, mut carried) = (0, 0);
     for round in 0..ROUNDS {
         scene.shuffle(&mut dice);
         API.ovn.nbctl(&["--wait=sb", "sync"]).unwrap();
@@ -343,6 +378,7 @@ fn agrees_with_ovn_trace() {
             assert_eq!(reply.status, 200, "{}: {}", packet.question, reply.text);
             let says = reply.body["explain"]["verdict"] == "allow";
             allowed += usize::from(says);
+            carried += usize::from(says && scene.far.iter().any(|machine| machine.id == packet.to));
             let delivered =
                 tracer.trace("--minimal", &packet.flow).contains(&format!("output(\"{}\")", packet.to));
             assert_eq!(
@@ -358,4 +394,5 @@ fn agrees_with_ovn_trace() {
     }
     // Both answers were seen often enough to mean something.
     assert!(allowed > ROUNDS * PACKETS / 10 && allowed < ROUNDS * PACKETS * 9 / 10, "{allowed}");
+    assert!(carried > ROUNDS, "{carried}");
 }

@@ -1,5 +1,7 @@
 //! Rules as OVN's ACLs.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
 use portcullis_core::{Direction, Family, Protocol};
 use uuid::Uuid;
 
@@ -9,6 +11,9 @@ use crate::objects::Rule;
 pub const ALLOW: i64 = 1002;
 /// Of what nothing allows. In OVN the larger number wins.
 pub const DROP: i64 = 1000;
+
+/// As whom a filtered port may speak that has no address where there are some to be had: these never leave a machine.
+pub const NOBODY: [IpAddr; 2] = [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)];
 
 /// The name of a group's `Port_Group`. A dash would be taken for a minus by ovn-controller.
 pub fn group_name(id: Uuid) -> String {
@@ -79,11 +84,11 @@ pub fn matches(rule: &Rule) -> String {
     if let Some(group) = rule.remote_address_group {
         parts.push(format!("{ip}.{end} == ${}", address_group_name(group, rule.ethertype)));
     }
-    if let Some(protocol) = &rule.protocol {
-        match protocol.parse::<Protocol>() {
-            Ok(protocol) => parts.extend(of_protocol(rule, protocol)),
-            Err(_) => parts.push("0".to_owned()),
-        }
+    let has_ports = rule.port_min.is_some() || rule.port_max.is_some();
+    match rule.protocol.as_deref().map(str::parse::<Protocol>) {
+        Some(Ok(protocol)) => parts.extend(of_protocol(rule, protocol)),
+        None if !has_ports => {}
+        None | Some(Err(_)) => parts.push("0".to_owned()),
     }
     parts.join(" && ")
 }
@@ -101,7 +106,7 @@ fn of_protocol(rule: &Rule, protocol: Protocol) -> Vec<String> {
             return parts.into_iter().flatten().collect();
         }
         // OVN sees no ports in other protocols: a rule with ports there matches nothing rather than too much.
-        other if rule.port_min.is_some() => {
+        other if rule.port_min.is_some() || rule.port_max.is_some() => {
             return vec![format!("ip.proto == {}", other.number()), "0".to_owned()];
         }
         other => return vec![format!("ip.proto == {}", other.number())],
@@ -111,7 +116,9 @@ fn of_protocol(rule: &Rule, protocol: Protocol) -> Vec<String> {
         (Some(min), Some(max)) if min == max => parts.push(format!("{name}.dst == {min}")),
         (Some(1), Some(u16::MAX)) => {}
         (Some(min), Some(max)) => parts.push(format!("{name}.dst >= {min} && {name}.dst <= {max}")),
-        _ => {}
+        (None, None) => {}
+        // Half a range.
+        _ => parts.push("0".to_owned()),
     }
     parts
 }
@@ -177,6 +184,10 @@ mod tests {
             Rule { remote_prefix: Some("nonsense".into()), ..rule() },
             Rule { protocol: Some("nonsense".into()), ..rule() },
             Rule { protocol: Some("udplite".into()), port_min: Some(1), port_max: Some(2), ..rule() },
+            Rule { protocol: Some("udplite".into()), port_max: Some(2), ..rule() },
+            Rule { protocol: Some("tcp".into()), port_min: Some(22), ..rule() },
+            Rule { protocol: Some("tcp".into()), port_max: Some(22), ..rule() },
+            Rule { port_min: Some(22), port_max: Some(22), ..rule() },
         ] {
             assert!(matches(&rule).ends_with("&& 0"), "{rule:?}");
         }

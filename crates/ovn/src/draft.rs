@@ -72,7 +72,10 @@ impl Draft {
     }
 
     /// Adds an object, or changes the one that has its id.
-    pub fn put<T: Stored>(&mut self, object: T) {
+    pub fn put<T: Stored>(&mut self, mut object: T) {
+        if let Some(old) = self.model.get::<T>(object.id()) {
+            object.keep_observed(old);
+        }
         self.edits += 1;
         self.touched.insert((T::KIND, object.id()));
         self.model.put(object);
@@ -138,15 +141,17 @@ impl Draft {
                         if self
                             .differ(*id, |network: &Network| (network.mtu, network.dns_domain.clone())) =>
                     {
-                        let subnets = model.subnets_of_network(*id);
-                        reached.extend(subnets.map(|subnet| (Kind::Subnet, subnet.meta.id)));
-                        let ports = model.ports_of_network(*id);
-                        let dependent =
-                            ports.filter(|port| port.is_router() || !port.dhcp_options.is_empty());
-                        reached.extend(dependent.map(|port| (Kind::Port, port.meta.id)));
+                        for subnet in model.subnets_of_network(*id) {
+                            reached.insert((Kind::Subnet, subnet.meta.id));
+                            let ports = model.ports_of_subnet(subnet.meta.id);
+                            let dependent = ports.filter(|port| !port.dhcp_options.is_empty());
+                            reached.extend(dependent.map(|port| (Kind::Port, port.meta.id)));
+                        }
+                        let doors = model.ports_of_network(*id).filter(|port| port.is_router());
+                        reached.extend(doors.map(|port| (Kind::Port, port.meta.id)));
                     }
                     Kind::Subnet => self.of_subnet(model, *id, &mut reached),
-                    Kind::Port => of_port(model, *id, &mut reached),
+                    Kind::Port => self.of_port(model, *id, &mut reached),
                     Kind::Router if self.differ(*id, |_: &Router| ()) => {
                         reached.extend(model.ports_of_router(*id).map(|port| (Kind::Port, port.meta.id)));
                         let floating = model.floating_ips_of_router(*id);
@@ -173,6 +178,11 @@ impl Draft {
     fn of_subnet(&self, model: &Model, id: Uuid, reached: &mut BTreeSet<(Kind, Uuid)>) {
         let Some(subnet) = model.get::<Subnet>(id) else { return };
         reached.insert((Kind::Network, subnet.network));
+        if self.differ(id, |subnet: &Subnet| subnet.network) {
+            // As whom ports without an address may speak depends on whether there are addresses to be had.
+            let ports = model.ports_of_network(subnet.network).filter(|port| port.fixed_ips.is_empty());
+            reached.extend(ports.map(|port| (Kind::Port, port.meta.id)));
+        }
         let all = self.differ(id, |subnet: &Subnet| {
             (subnet.dhcp, subnet.gateway, subnet.ipv6_ra_mode, subnet.ipv6_address_mode)
         });
@@ -186,13 +196,21 @@ impl Draft {
             }
         }
     }
-}
 
-fn of_port(model: &Model, id: Uuid, reached: &mut BTreeSet<(Kind, Uuid)>) {
-    let Some(port) = model.get::<Port>(id) else { return };
-    reached.insert((Kind::Network, port.network));
-    if let Some(router) = port.router() {
-        reached.insert((Kind::Router, router));
+    fn of_port(&self, model: &Model, id: Uuid, reached: &mut BTreeSet<(Kind, Uuid)>) {
+        let Some(port) = model.get::<Port>(id) else { return };
+        // With the first filtered port comes what drops the rest, and with the last one it goes.
+        let network = port.network;
+        if self.base.has_protected_port(network) != self.model.has_protected_port(network) {
+            reached.insert((Kind::Network, network));
+        }
+        if let Some(router) = port.router() {
+            reached.insert((Kind::Router, router));
+        }
+        if self.differ(id, |port: &Port| port.fixed_ips.clone()) {
+            let floating = model.floating_ips_of_port(id);
+            reached.extend(floating.map(|floating| (Kind::FloatingIp, floating.meta.id)));
+        }
     }
 }
 
@@ -201,20 +219,33 @@ pub(crate) fn mend(model: &Model, options: &Options, replica: &Replica) -> Plan 
     Plan::new(&ours(replica), &Desired::all(Scene { model, options }), replica)
 }
 
-/// The part of it that one object needs.
-pub(crate) fn mend_one(model: &Model, options: &Options, replica: &Replica, kind: Kind, id: Uuid) -> Plan {
-    let mut desired = Desired::default();
-    desired.add(Scene { model, options }, kind, id);
-    Plan::new(&Desired::default(), &desired, replica)
-}
-
-/// The part of it that no object needs.
-pub(crate) fn mend_surplus(model: &Model, options: &Options, replica: &Replica) -> Plan {
-    let mut plan = Plan::default();
-    let (ours, desired) = (ours(replica), Desired::all(Scene { model, options }));
-    plan.delete(&ours, &desired, replica);
-    plan.detach(&ours, &desired, replica);
-    plan
+/// The same row by row, with what it is about, those first to which others belong; and last what no object needs.
+pub(crate) fn mend_each(
+    model: &Model,
+    options: &Options,
+    replica: &Replica,
+) -> Vec<(Option<(&'static str, Uuid)>, Plan)> {
+    let desired = Desired::all(Scene { model, options });
+    let mut references: BTreeMap<Uuid, BTreeSet<Reference>> = BTreeMap::new();
+    for reference in &desired.references {
+        references.entry(reference.member).or_default().insert(*reference);
+    }
+    let mut plans: Vec<_> = desired
+        .rows
+        .iter()
+        .map(|(key, wanted)| {
+            let rows = [(*key, wanted.clone())].into();
+            let one = Desired { rows, references: references.remove(&key.1).unwrap_or_default() };
+            (Some(*key), Plan::new(&Desired::default(), &one, replica))
+        })
+        .collect();
+    plans.sort_by_key(|(key, _)| key.is_some_and(|(table, _)| !is_root(table)));
+    let (ours, mut surplus) = (ours(replica), Plan::default());
+    surplus.delete(&ours, &desired, replica);
+    surplus.detach(&ours, &desired, replica);
+    plans.push((None, surplus));
+    plans.retain(|(_, plan)| !plan.transaction.is_empty());
+    plans
 }
 
 /// All rows that are ours, with what refers to them.
@@ -360,6 +391,151 @@ fn update(transaction: &mut Transaction, table: &'static str, row: &Row, wanted:
         if !missing.is_empty() {
             let entries = missing.into_iter().collect();
             transaction.mutate(table, Rows::Row(row.uuid()), *column, Mutator::Insert, entries);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{DhcpOption, FixedIp, Gateway, Ipv6Mode, Meta, Route, Rule};
+    use portcullis_core::Family;
+    use proptest::prelude::*;
+
+    /// Objects of each kind have numbers of their own.
+    fn id(kind: u128, number: u8) -> Uuid {
+        Uuid::from_u128(kind * 0x100 + u128::from(number))
+    }
+
+    const NETWORK: u128 = 1;
+    const SUBNET: u128 = 2;
+    const PORT: u128 = 3;
+    const ROUTER: u128 = 4;
+    const GROUP: u128 = 5;
+    const RULE: u128 = 6;
+
+    /// One change of one of a few objects, which refer to each other as it comes.
+    type Step = (u128, u8, u8, u8, [bool; 4]);
+
+    fn step() -> impl Strategy<Value = Step> {
+        (1_u128..8, 0_u8..3, 0_u8..3, 0_u8..3, any::<[bool; 4]>())
+    }
+
+    fn take(draft: &mut Draft, (kind, number, other, third, [first, second, third_flag, gone]): Step) {
+        let meta = Meta { id: id(kind, number), ..Meta::default() };
+        let address = std::net::IpAddr::from([10, 0, third, 1 + number]);
+        match kind {
+            NETWORK if gone => draft.remove::<Network>(meta.id),
+            NETWORK => draft.put(Network {
+                mtu: 1400 + u32::from(other),
+                physical: first.then(|| "wire".to_owned()),
+                meta,
+                ..Network::default()
+            }),
+            SUBNET if gone => draft.remove::<Subnet>(meta.id),
+            SUBNET => draft.put(Subnet {
+                network: id(NETWORK, other),
+                cidr: if third_flag { "2001:db8::/64" } else { "10.0.0.0/16" }.parse().unwrap(),
+                gateway: second.then_some(address),
+                dhcp: first,
+                ipv6_ra_mode: third_flag.then_some(Ipv6Mode::Slaac),
+                meta,
+                ..Subnet::default()
+            }),
+            PORT if gone => draft.remove::<Port>(meta.id),
+            PORT => draft.put(Port {
+                network: id(NETWORK, other),
+                fixed_ips: first
+                    .then(|| FixedIp { subnet: id(SUBNET, third), address })
+                    .into_iter()
+                    .collect(),
+                device_id: id(ROUTER, third).to_string(),
+                device_owner: match (second, third_flag) {
+                    (true, true) => Port::ROUTER_GATEWAY.to_owned(),
+                    (true, false) => Port::ROUTER_INTERFACE.to_owned(),
+                    _ => String::new(),
+                },
+                dhcp_options: (!second && other == 1)
+                    .then(|| DhcpOption { name: "mtu".into(), value: "1300".into(), version: Family::V4 })
+                    .into_iter()
+                    .collect(),
+                port_security: third_flag,
+                security_groups: third_flag.then(|| id(GROUP, third)).into_iter().collect(),
+                meta,
+                ..Port::default()
+            }),
+            ROUTER if gone => draft.remove::<Router>(meta.id),
+            ROUTER => draft.put(Router {
+                admin_state_up: second,
+                gateway: first.then(|| Gateway {
+                    network: id(NETWORK, other),
+                    port: id(PORT, third),
+                    snat: third_flag,
+                }),
+                routes: second
+                    .then(|| Route { destination: "192.0.2.0/24".parse().unwrap(), nexthop: address })
+                    .into_iter()
+                    .collect(),
+                meta,
+            }),
+            GROUP if gone => draft.remove::<SecurityGroup>(meta.id),
+            GROUP => draft.put(SecurityGroup { stateful: first, is_default: false, meta }),
+            RULE if gone => draft.remove::<Rule>(meta.id),
+            RULE => draft.put(Rule {
+                group: id(GROUP, other),
+                remote_group: first.then(|| id(GROUP, third)),
+                meta,
+                ..Rule::default()
+            }),
+            _ if gone => draft.remove::<FloatingIp>(meta.id),
+            _ => draft.put(FloatingIp {
+                network: id(NETWORK, other),
+                fixed_port: first.then(|| id(PORT, third)),
+                fixed_address: first.then(|| std::net::IpAddr::from([10, 0, other, 1 + third])),
+                router: second.then(|| id(ROUTER, other)),
+                meta,
+                ..FloatingIp::default()
+            }),
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+
+        /// Rows and references that are others afterwards are those of what was reached.
+        #[test]
+        fn all_whose_rows_change_is_reached(
+            before in prop::collection::vec(step(), 0..40),
+            changes in prop::collection::vec(step(), 1..4),
+        ) {
+            let options = Options { gateway_chassis: vec!["chassis".into()], ..Options::default() };
+            let mut draft = Draft::new(Arc::default());
+            before.into_iter().for_each(|step| take(&mut draft, step));
+            let mut draft = Draft::new(Arc::new(draft.model().clone()));
+            changes.into_iter().for_each(|step| take(&mut draft, step));
+
+            let reached = draft.reached();
+            let [base, model] = [&**draft.base(), draft.model()].map(|model| {
+                let scene = Scene { model, options: &options };
+                let mut part = Desired::default();
+                reached.iter().for_each(|(kind, id)| part.add(scene, *kind, *id));
+                (Desired::all(scene), part)
+            });
+            for ((all, part), (others, _)) in [(&base, &model), (&model, &base)] {
+                for (key, row) in &all.rows {
+                    prop_assert!(others.rows.get(key) == Some(row) || part.rows.contains_key(key), "{key:?}");
+                }
+                for reference in all.references.difference(&others.references) {
+                    prop_assert!(part.references.contains(reference), "{reference:?}");
+                }
+            }
+            // What one of them no longer needs is needed by nobody else.
+            for key in base.1.rows.keys().filter(|key| !model.1.rows.contains_key(*key)) {
+                prop_assert!(!model.0.rows.contains_key(key), "{key:?}");
+            }
+            for reference in base.1.references.difference(&model.1.references) {
+                prop_assert!(!model.0.references.contains(reference), "{reference:?}");
+            }
         }
     }
 }

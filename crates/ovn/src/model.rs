@@ -126,13 +126,16 @@ pub trait Stored: Sized + Clone + std::fmt::Debug + PartialEq + Send + Sync + 's
         true
     }
 
+    /// Takes over what only the database says of an object, whoever changes it.
+    fn keep_observed(&mut self, _old: &Self) {}
+
     fn id(&self) -> Uuid {
         self.meta().id
     }
 }
 
 macro_rules! stored {
-    ($($type:ident in $table:ident $(, $index:expr, by [$($key:ident),*])?;)*) => {
+    ($($type:ident in $table:ident $(, $index:expr, by [$($key:ident),*])? $(, observed $observed:ident)?;)*) => {
         impl Model {
             /// Every object, by kind and id.
             pub fn ids(&self) -> Vec<(Kind, Uuid)> {
@@ -184,6 +187,10 @@ macro_rules! stored {
             fn is_indexed_like(&self, other: &Self) -> bool {
                 true $(&& self.$key == other.$key)*
             })?
+
+            $(fn keep_observed(&mut self, old: &Self) {
+                self.$observed.clone_from(&old.$observed);
+            })?
         }
         )*
     };
@@ -195,7 +202,8 @@ stored! {
         model.subnets_of_network.set(present, subnet.network, subnet.meta.id);
     }, by [network];
     Port in ports, index_port,
-        by [network, device_id, mac, security_groups, fixed_ips, port_security];
+        by [network, device_id, mac, security_groups, fixed_ips, port_security],
+        observed up;
     Router in routers;
     FloatingIp in floating_ips, |floating_ip, model, present| {
         let id = floating_ip.meta.id;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
@@ -230,7 +230,7 @@ fn has_nul(message: &str) -> bool {
 }
 
 /// Writes what is queued, as much at once as there is.
-async fn write(mut writer: WriteHalf<Stream>, mut queue: mpsc::UnboundedReceiver<String>) -> Ended {
+async fn write(mut writer: impl AsyncWrite + Unpin, mut queue: mpsc::UnboundedReceiver<String>) -> Ended {
     let mut buffer = String::new();
     while let Some(first) = queue.recv().await {
         buffer.clear();
@@ -255,6 +255,21 @@ async fn write(mut writer: WriteHalf<Stream>, mut queue: mpsc::UnboundedReceiver
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[tokio::test]
+    async fn a_message_is_sent_to_its_end() {
+        let (near, mut far) = tokio::io::duplex(64);
+        // Keeps what it is given, as TLS does with what the socket does not take.
+        let writer = tokio::io::BufWriter::new(near);
+        let (outgoing, queue) = mpsc::unbounded_channel();
+        outgoing.send("{}".to_owned()).unwrap();
+        let mut received = [0; 2];
+        tokio::select! {
+            _ = write(writer, queue) => panic!("nobody ended it"),
+            read = timeout(SILENCE, far.read_exact(&mut received)) => assert_eq!(read.unwrap().unwrap(), 2),
+        }
+        assert_eq!(&received, b"{}");
+    }
 
     #[test]
     fn a_nul_is_told_from_the_words_for_it() {

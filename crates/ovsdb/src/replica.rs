@@ -426,7 +426,6 @@ mod tests {
         let foreseen = replica.after(&transaction);
 
         // As the server tells the same.
-        let mut replica = replica;
         let told = json!({"T": {
             gone.to_string(): {"delete": null},
             new.to_string(): {"insert": {"name": "new", "ports": 7}},

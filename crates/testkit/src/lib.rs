@@ -5,6 +5,7 @@
 
 mod api;
 mod cluster_api;
+mod dhcp;
 mod haproxy;
 mod http;
 mod keystone;
@@ -19,6 +20,7 @@ mod wait;
 
 pub use api::{kubernetes, kubernetes_in};
 pub use cluster_api::ClusterApi;
+pub use dhcp::{Offer, ask_dhcp};
 pub use haproxy::HaProxy;
 pub use http::{Answer, Http};
 pub use keystone::Keystone;
@@ -29,7 +31,7 @@ pub use ovirt::OvirtProvider;
 pub use portcullis_parts as parts;
 pub use probe::{Failure, Target, can_connect, connect};
 pub use raft::Raft;
-pub use virtual_machine::{ovn, plug};
+pub use virtual_machine::{outside, ovn, plug};
 pub use wait::{eventually, processes_of};
 
 use std::sync::LazyLock;

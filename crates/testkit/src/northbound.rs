@@ -1,5 +1,5 @@
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portcullis_parts::{Launch, Namespace, Process, ovn, run};
@@ -8,6 +8,7 @@ use portcullis_parts::{Launch, Namespace, Process, ovn, run};
 #[derive(Debug)]
 pub struct Northbound {
     directory: PathBuf,
+    schema: PathBuf,
     process: Option<Process>,
 }
 
@@ -15,7 +16,25 @@ impl Northbound {
     /// Starts one with nothing in it.
     #[track_caller]
     pub fn start() -> Self {
-        let mut northbound = Northbound { directory: crate::directory("nb"), process: None };
+        Self::with_schema(&ovn::schema_file("ovn-nb"))
+    }
+
+    /// Starts one as another version of OVN has it.
+    #[track_caller]
+    pub fn without_column(table: &str, column: &str) -> Self {
+        let text = std::fs::read_to_string(ovn::schema_file("ovn-nb")).expect("OVN is installed");
+        let mut schema: serde_json::Value = serde_json::from_str(&text).expect("OVN's schema is JSON");
+        let removed = schema["tables"][table]["columns"].as_object_mut().and_then(|all| all.remove(column));
+        assert!(removed.is_some(), "OVN has no column {column} in {table}");
+        let file = crate::directory("schema").join("nb.ovsschema");
+        std::fs::write(&file, schema.to_string()).expect("a directory of ours");
+        Self::with_schema(&file)
+    }
+
+    #[track_caller]
+    fn with_schema(schema: &Path) -> Self {
+        let directory = crate::directory("nb");
+        let mut northbound = Northbound { directory, schema: schema.to_owned(), process: None };
         northbound.create();
         northbound.restart();
         northbound
@@ -23,7 +42,7 @@ impl Northbound {
 
     /// A database with nothing in it.
     fn create(&self) {
-        let schema = ovn::schema_file("ovn-nb").display().to_string();
+        let schema = self.schema.display().to_string();
         let created = run(
             &Namespace::host(),
             "ovsdb-tool",
@@ -35,6 +54,11 @@ impl Northbound {
     /// Kills it at once, as a power failure would.
     pub fn kill(&mut self) {
         self.process = None;
+    }
+
+    /// The number of its process.
+    pub fn process(&self) -> Option<u32> {
+        self.process.as_ref().map(Process::id)
     }
 
     /// Starts it (again); returns when it listens.

@@ -2,6 +2,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use portcullis_core::{Cidr, Direction, Family, GroupId, Mismatch, Protocol};
+use portcullis_ovn::acl::NOBODY;
 use portcullis_ovn::objects::{AddressGroup, Port, Rule, SecurityGroup};
 use portcullis_ovn::{Mac, Model};
 use uuid::Uuid;
@@ -9,6 +10,7 @@ use uuid::Uuid;
 use super::question::Packet;
 use super::text;
 use crate::access;
+use crate::attributes::View;
 use crate::error::Error;
 use crate::kinds::range;
 
@@ -70,15 +72,16 @@ impl Decision<'_> {
     }
 
     /// For people.
-    pub(super) fn text(&self, model: &Model) -> String {
+    pub(super) fn text(&self, view: &View<'_>) -> String {
         match self {
             Decision::Down => "the port's admin_state_up is false".to_owned(),
             Decision::Unfiltered => "port security is off: nothing is filtered".to_owned(),
             Decision::Guard(address) => format!("{address} is not an address of the port"),
             Decision::BuiltIn(what) => format!("{what} passes by itself"),
-            Decision::Rule(rule) => {
-                format!("{} of group {}", text::rule(model, rule), text::group(model, rule.group))
-            }
+            Decision::Rule(rule) => match text::group(view, rule.group) {
+                Some(group) => format!("{} of group {group}", text::rule(view, rule)),
+                None => "a rule of a group of another project".to_owned(),
+            },
             Decision::DenyAll => "no rule of any of the port's groups allows it".to_owned(),
         }
     }
@@ -160,7 +163,7 @@ impl<'a> End<'a> {
     }
 
     /// Whether the local address is one that the port may use, as OVN's `port_security` has it: of each hardware address
-    /// its own addresses, or any if none is named.
+    /// its own addresses, or any if none is named where there are none to be had.
     fn is_own(&self, packet: &Packet) -> bool {
         let port = self.port;
         let mut names: Vec<(Mac, Vec<Cidr>)> =
@@ -171,6 +174,11 @@ impl<'a> End<'a> {
             match names.iter_mut().find(|(known, _)| *known == mac) {
                 Some((_, ranges)) => ranges.push(range),
                 None => names.push((mac, vec![range])),
+            }
+        }
+        if self.model.subnets_of_network(port.network).next().is_some() {
+            for (_, ranges) in names.iter_mut().filter(|(_, ranges)| ranges.is_empty()) {
+                ranges.extend(NOBODY.map(Cidr::host));
             }
         }
         names.iter().any(|(mac, ranges)| {

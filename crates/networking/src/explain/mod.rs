@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use portcullis_core::Direction;
 use portcullis_ovn::Model;
-use portcullis_ovn::objects::{Network, Port};
+use portcullis_ovn::objects::{Network, Port, Router};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
@@ -20,10 +20,13 @@ pub(crate) use self::question::PARTS;
 
 use self::end::{End, Said};
 use self::question::{Packet, Question, Who};
+use crate::attributes::View;
 use crate::error::Error;
 use crate::request::Request;
 use crate::resources::port::Ports;
-use crate::resources::{Context, find};
+use crate::resources::router::Routers;
+use crate::resources::rule::Rules;
+use crate::resources::{Context, Resource, find};
 use crate::server::{Answer, Networking};
 
 /// Answers a question.
@@ -54,18 +57,18 @@ pub(crate) fn answer(networking: &Networking, request: &Request, context: &Conte
                 said(&model, from, packet, Direction::Egress, sender, receiver)?,
                 said(&model, to, packet, Direction::Ingress, receiver, sender)?,
             ];
-            (ends, Some(path(&model, from, to)))
+            (ends, Some(path(&view, (from, sender), (to, receiver))))
         }
     };
     let is_joined = path.as_ref().is_none_or(Result::is_ok);
     let passes = is_joined && ends.iter().all(|end| end.decision.passes());
-    let mut lines: Vec<String> = ends.iter().map(|end| text::of_end(&model, end)).collect();
+    let mut lines: Vec<String> = ends.iter().map(|end| text::of_end(&view, end)).collect();
     if let Some(Err(why)) = &path {
         lines.push(format!("{why}\n"));
     }
     let mut explained = json!({
         "verdict": verdict(passes),
-        "ends": ends.iter().map(|end| shown(&model, end)).collect::<Vec<_>>(),
+        "ends": ends.iter().map(|end| shown(&view, end)).collect::<Vec<_>>(),
         "text": lines.concat(),
     });
     if let Some(path) = path {
@@ -101,36 +104,62 @@ fn address_of(port: &Port, wanted: impl Fn(&IpAddr) -> bool) -> Result<IpAddr, E
 }
 
 /// How packets get from one port to another; or that they do not.
-fn path(model: &Model, from: &Port, to: &Port) -> Result<String, String> {
-    if from.network == to.network {
+fn path(view: &View<'_>, from: (&Port, IpAddr), to: (&Port, IpAddr)) -> Result<String, String> {
+    let model = view.model;
+    if from.0.network == to.0.network {
         return Ok("the same network".to_owned());
     }
-    let routers = |network: Uuid| model.ports_of_network(network).filter_map(|port| port.router());
-    let common = routers(from.network).find(|router| routers(to.network).any(|other| other == *router));
-    common.map(|router| format!("router {router}")).ok_or_else(|| {
+    let others: Vec<Uuid> = routers(model, to).collect();
+    let common = routers(model, from).find(|router| others.contains(router));
+    let Some(router) = common.and_then(|router| model.get::<Router>(router)) else {
         let name =
             |id: Uuid| model.get::<Network>(id).map_or_else(|| id.to_string(), |n| text::name(&n.meta));
-        format!("no router joins the networks {} and {}", name(from.network), name(to.network))
+        return Err(format!(
+            "no router joins the networks {} and {}: it would be up, with interfaces that are up in the subnets of {} and {}",
+            name(from.0.network),
+            name(to.0.network),
+            from.1,
+            to.1
+        ));
+    };
+    let is_known = Routers::is_visible(router, view);
+    Ok(if is_known { format!("router {}", router.meta.id) } else { "a router of another project".to_owned() })
+}
+
+/// The routers that carry packets to and from an address of a port.
+fn routers(model: &Model, (port, address): (&Port, IpAddr)) -> impl Iterator<Item = Uuid> {
+    let subnet = port.fixed_ips.iter().find(|fixed| fixed.address == address).map(|fixed| fixed.subnet);
+    let doors = subnet.into_iter().flat_map(|subnet| model.ports_of_subnet(subnet));
+    doors.filter(|door| door.admin_state_up).filter_map(move |door| {
+        let router = model.get::<Router>(door.router()?).filter(|router| router.admin_state_up)?;
+        // Outside, what comes from inside is seen in the router's name.
+        let hides = door.device_owner == Port::ROUTER_GATEWAY
+            && address.is_ipv4()
+            && router.gateway.as_ref().is_some_and(|gateway| gateway.snat);
+        (!hides).then_some(router.meta.id)
     })
 }
 
-fn shown(model: &Model, said: &Said<'_>) -> Value {
+fn shown(view: &View<'_>, said: &Said<'_>) -> Value {
     let rules: Vec<Value> = said
         .rules
         .iter()
+        .filter(|(rule, _)| Rules::is_visible(rule, view))
         .map(|(rule, mismatch)| {
             json!({
                 "rule_id": rule.meta.id,
                 "group_id": rule.group,
-                "group": text::group(model, rule.group),
-                "rule": text::rule(model, rule),
+                "group": text::group(view, rule.group),
+                "rule": text::rule(view, rule),
                 "allows": mismatch.is_none(),
                 "why_not": mismatch,
             })
         })
         .collect();
-    let mut decided = json!({"by": said.decision.by(), "text": said.decision.text(model)});
-    if let end::Decision::Rule(rule) = &said.decision {
+    let mut decided = json!({"by": said.decision.by(), "text": said.decision.text(view)});
+    if let end::Decision::Rule(rule) = &said.decision
+        && Rules::is_visible(rule, view)
+    {
         decided["rule_id"] = json!(rule.meta.id);
         decided["group_id"] = json!(rule.group);
     }
@@ -144,6 +173,6 @@ fn shown(model: &Model, said: &Said<'_>) -> Value {
         "stateful": said.stateful,
         "decided": decided,
         "rules": rules,
-        "to_allow": text::to_allow(model, said),
+        "to_allow": text::to_allow(view, said),
     })
 }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, VERSION};
 use crate::resources::rule::{DIRECTION, PROTOCOL};
 
 /// What is asked.
@@ -54,7 +54,7 @@ pub(crate) const PARTS: [(&str, Kind); 12] = [
     ("local_ip", Kind::Address),
     ("from_port_id", Kind::Id),
     ("to_port_id", Kind::Id),
-    ("ip_version", Kind::Number(4, 6)),
+    ("ip_version", VERSION),
     ("protocol", PROTOCOL),
     ("port", Kind::Number(0, 65_535)),
     ("source_port", Kind::Number(0, 65_535)),
@@ -74,6 +74,14 @@ impl Question {
             parts.insert(name.clone(), value);
         }
         let parts = Parts(parts);
+        let (one, two) =
+            (["port_id", "direction", "remote_ip", "local_ip"], ["from_port_id", "to_port_id", "ip_version"]);
+        let given = |names: &[&'static str]| names.iter().copied().find(|name| parts.0.contains_key(*name));
+        if let (Some(one), Some(two)) = (given(&one), given(&two)) {
+            return Err(Error::bad_request(format!(
+                "'{one}' is about one port and '{two}' about two: ask one question"
+            )));
+        }
         let who = if parts.0.contains_key("port_id") {
             let remote: IpAddr = parts.parsed("remote_ip")?;
             let local: Option<IpAddr> = parts.text("local_ip").and_then(|text| text.parse().ok());

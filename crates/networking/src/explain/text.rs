@@ -7,18 +7,26 @@ use uuid::Uuid;
 
 use super::end::{Decision, Said};
 use crate::access;
+use crate::attributes::View;
+use crate::resources::Resource;
+use crate::resources::address_group::AddressGroups;
+use crate::resources::port::Ports;
+use crate::resources::rule::Rules;
+use crate::resources::security_group::SecurityGroups;
 
 /// What something is called: its name, if it has one.
 pub(super) fn name(meta: &Meta) -> String {
     if meta.name.is_empty() { meta.id.to_string() } else { meta.name.clone() }
 }
 
-pub(super) fn group(model: &Model, id: Uuid) -> String {
-    model.get::<SecurityGroup>(id).map_or_else(|| id.to_string(), |group| name(&group.meta))
+/// What a group is called by who may know of it.
+pub(super) fn group(view: &View<'_>, id: Uuid) -> Option<String> {
+    let group = view.model.get::<SecurityGroup>(id)?;
+    SecurityGroups::is_visible(group, view).then(|| name(&group.meta))
 }
 
 /// `in tcp 22 from group dev`.
-pub(super) fn rule(model: &Model, rule: &Rule) -> String {
+pub(super) fn rule(view: &View<'_>, rule: &Rule) -> String {
     let (way, preposition) = match rule.direction {
         Direction::Ingress => ("in", "from"),
         Direction::Egress => ("out", "to"),
@@ -26,11 +34,19 @@ pub(super) fn rule(model: &Model, rule: &Rule) -> String {
     let traffic = access::traffic(rule).map_or_else(|| "nothing".to_owned(), |traffic| traffic.to_string());
     let peer = match (&rule.remote_prefix, rule.remote_group, rule.remote_address_group) {
         (Some(prefix), ..) => prefix.clone(),
-        (None, Some(id), _) => format!("group {} over {}", group(model, id), rule.ethertype),
+        (None, Some(id), _) => {
+            let name = group(view, id);
+            let name =
+                name.map_or_else(|| "a group of another project".into(), |name| format!("group {name}"));
+            format!("{name} over {}", rule.ethertype)
+        }
         (None, None, Some(id)) => {
-            let group = model.get::<AddressGroup>(id);
-            let name = group.map_or_else(|| id.to_string(), |group| name(&group.meta));
-            format!("address group {name} over {}", rule.ethertype)
+            let group = view.model.get::<AddressGroup>(id);
+            let name = match group.filter(|group| AddressGroups::is_visible(group, view)) {
+                Some(group) => format!("address group {}", name(&group.meta)),
+                None => "an address group of another project".to_owned(),
+            };
+            format!("{name} over {}", rule.ethertype)
         }
         (None, None, None) => format!("everyone over {}", rule.ethertype),
     };
@@ -38,25 +54,26 @@ pub(super) fn rule(model: &Model, rule: &Rule) -> String {
 }
 
 /// What happens at a port, as a small table.
-pub(super) fn of_end(model: &Model, said: &Said<'_>) -> String {
+pub(super) fn of_end(view: &View<'_>, said: &Said<'_>) -> String {
     let port = said.end.port;
-    let network = model.get::<Network>(port.network).map_or_else(String::new, |network| name(&network.meta));
+    let network =
+        view.model.get::<Network>(port.network).map_or_else(String::new, |network| name(&network.meta));
     let verdict = if said.decision.passes() { "ALLOW" } else { "DROP" };
     let mut rows: Vec<[String; 4]> = said
         .rules
         .iter()
-        .filter(|(rule, _)| rule.direction == said.end.direction)
+        .filter(|(rule, _)| rule.direction == said.end.direction && Rules::is_visible(rule, view))
         .map(|(own, mismatch)| {
             let mark = if mismatch.is_none() { "✓" } else { "✗" };
             let why = mismatch.clone().unwrap_or_default();
-            [mark.to_owned(), group(model, own.group), rule(model, own), why]
+            [mark.to_owned(), group(view, own.group).unwrap_or_default(), rule(view, own), why]
         })
         .collect();
     let mark = if said.decision.passes() { "✓" } else { "✗" };
     rows.push([
         mark.to_owned(),
         said.decision.by().to_owned(),
-        said.decision.text(model),
+        said.decision.text(view),
         "decided here".to_owned(),
     ]);
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
@@ -71,25 +88,29 @@ pub(super) fn of_end(model: &Model, said: &Said<'_>) -> String {
         text.push_str(format!("  {mark} {group:groups$}  {rule:rules$}  {why}").trim_end());
         text.push('\n');
     }
-    if let Some(command) = to_allow(model, said) {
+    if let Some(command) = to_allow(view, said) {
         text.extend(["To allow it:  ", &command, "\n"]);
     }
     text
 }
 
-/// The command that would let a dropped packet pass.
-pub(super) fn to_allow(model: &Model, said: &Said<'_>) -> Option<String> {
+/// The command that would let a dropped packet pass, if who asks can give it.
+pub(super) fn to_allow(view: &View<'_>, said: &Said<'_>) -> Option<String> {
     let port = said.end.port;
+    let may = Ports::may_change(port, view);
     match &said.decision {
-        Decision::Down => Some(format!("openstack port set --enable {}", port.meta.id)),
-        Decision::Guard(address) => {
+        Decision::Down if may => Some(format!("openstack port set --enable {}", port.meta.id)),
+        Decision::Guard(address) if may => {
             Some(format!("openstack port set --allowed-address ip-address={address} {}", port.meta.id))
         }
-        Decision::DenyAll => Some(match port.security_groups.first() {
-            Some(group) => rule_command(model, said, *group),
-            None => group_command(model, port),
-        }),
-        Decision::Unfiltered | Decision::BuiltIn(_) | Decision::Rule(_) => None,
+        Decision::DenyAll if port.security_groups.is_empty() => may.then(|| group_command(view.model, port)),
+        Decision::DenyAll => {
+            let mut groups =
+                port.security_groups.iter().filter_map(|id| view.model.get::<SecurityGroup>(*id));
+            let own = groups.find(|group| SecurityGroups::may_change(group, view))?;
+            Some(rule_command(view.model, said, own.meta.id))
+        }
+        _ => None,
     }
 }
 

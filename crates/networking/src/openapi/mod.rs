@@ -95,7 +95,15 @@ impl Document {
                         "description": "the operations on the northbound database (RFC 7047)"},
                     "result": {"description": "what the answer would be"},
                     "reach": {"type": "object",
-                        "description": "which ports could be reached by whom that cannot now, and the other way round"},
+                        "description": "which ports could be reached by whom that cannot now, and the other way round",
+                        "properties": {
+                            "changes": {"type": "array", "items": {"type": "object"},
+                                "description": "the project's ports, those with the same change together"},
+                            "others": {"type": "integer",
+                                "description": "how many ports of other projects would have a change"},
+                            "ways": {"type": "object",
+                                "description": "where routers and floating IPs lead that they do not now, and the other way round"},
+                        }},
                 })),
             ),
         );

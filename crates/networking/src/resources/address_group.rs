@@ -6,7 +6,7 @@ use portcullis_ovn::{Draft, Model};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Context, Resource, common, network};
+use super::{Context, Few, Resource, common, network};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
 use crate::kinds::{Kind, SAID, list, range, shown};
@@ -63,7 +63,7 @@ impl Resource for AddressGroups {
         Error::forbidden(&format!("{verb}_{}", Self::NAME))
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<AddressGroup>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, AddressGroup>> {
         super::by_id_or_name(query, model)
     }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::address_group::AddressGroups;
-use super::{Context, Resource, common, rule};
+use super::{Context, Few, Resource, common, rule};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
 use crate::kinds::{Kind, NAME};
@@ -148,8 +148,8 @@ impl Resource for DefaultRules {
         view.caller.is_admin()
     }
 
-    fn few<'a>(_query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<RuleTemplate>>> {
-        Some(in_force(model).collect())
+    fn few<'a>(_query: &Query, model: &'a Model) -> Option<Few<'a, RuleTemplate>> {
+        Some(Box::new(in_force(model)))
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
@@ -235,5 +235,5 @@ fn is_twice(one: &RuleTemplate, other: &RuleTemplate) -> bool {
 }
 
 fn allows_same(one: &RuleTemplate, other: &RuleTemplate) -> bool {
-    one.remote_is_parent == other.remote_is_parent && rule::is_same(&one.rule, &other.rule)
+    one.remote_is_parent == other.remote_is_parent && rule::key(&one.rule) == rule::key(&other.rule)
 }

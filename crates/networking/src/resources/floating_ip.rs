@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::network::Networks;
 use super::port::{Ports, new_mac};
-use super::{Context, Resource, common, find};
+use super::{Context, Few, Resource, common, find};
 use crate::addresses::{self, Asked, For};
 use crate::attributes::{Attribute, Input};
 use crate::error::Error;
@@ -81,12 +81,12 @@ impl Resource for FloatingIps {
         Error::not_found("FloatingIPNotFound", format!("Floating IP {id} could not be found"))
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<FloatingIp>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, FloatingIp>> {
         if let Some(port) = query.one("port_id") {
-            return Some(model.floating_ips_of_port(port.parse().ok()?).collect());
+            return Some(Box::new(model.floating_ips_of_port(port.parse().ok()?)));
         }
         if let Some(router) = query.one("router_id") {
-            return Some(model.floating_ips_of_router(router.parse().ok()?).collect());
+            return Some(Box::new(model.floating_ips_of_router(router.parse().ok()?)));
         }
         super::by_id_or_name(query, model)
     }

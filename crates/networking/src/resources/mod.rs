@@ -78,6 +78,11 @@ pub(crate) trait Resource: Send + Sync + 'static {
         view.caller.owns(&object.meta().project)
     }
 
+    /// Whether who asks may remove an object it may know of.
+    fn may_delete(object: &Self::Object, view: &View<'_>) -> bool {
+        Self::may_change(object, view)
+    }
+
     /// What somebody is told who may know of an object and may not change it.
     fn refusal(_object: &Self::Object, _view: &View<'_>, verb: &str) -> Error {
         Error::forbidden(&format!("{verb}_{}", Self::NAME))
@@ -95,11 +100,11 @@ pub(crate) trait Resource: Send + Sync + 'static {
     }
 
     /// Fewer objects than all, of which those asked for are among; nothing if there is no short way to them.
-    fn few<'a>(_query: &Query, _model: &'a Model) -> Option<Vec<&'a Arc<Self::Object>>> {
+    fn few<'a>(_query: &Query, _model: &'a Model) -> Option<Few<'a, Self::Object>> {
         None
     }
 
-    /// The projects that have to get something before a list is shown.
+    /// The project that has to get something before a list is shown.
     fn needs_before_list(_model: &Model, _context: &Context, _query: &Query) -> Option<String> {
         None
     }
@@ -127,6 +132,9 @@ pub(crate) trait Resource: Send + Sync + 'static {
     ) -> Result<(), Error>;
     fn delete(draft: &mut Draft, context: &Context, old: &Arc<Self::Object>) -> Result<(), Error>;
 }
+
+/// Objects that are looked up one after the other.
+pub(crate) type Few<'a, T> = Box<dyn Iterator<Item = &'a Arc<T>> + 'a>;
 
 /// Makes those that are not there already, and says whether there was one.
 pub(crate) fn ensure_all<R: Resource>(
@@ -166,8 +174,31 @@ pub(crate) fn find<'a, R: Resource>(view: &View<'a>, id: &str) -> Result<&'a Arc
     object.filter(|object| R::is_visible(object, view)).ok_or_else(|| R::not_found(id))
 }
 
+/// How many objects a member's list may look at that are not its own.
+const BESIDES: usize = 64;
+
+/// Objects of which those that a query is about are among, in order of their ids, each once; nothing if that is all of
+/// them. A project's list costs what the project has, however much the others have of what it looks for.
+fn candidates<'a, R: Resource>(view: &View<'a>, query: &Query) -> Option<Vec<&'a Arc<R::Object>>> {
+    let model = view.model;
+    let few = R::few(query, model);
+    let mut some: Vec<&Arc<R::Object>> = if view.caller.is_admin() {
+        let project = query.one("project_id").or_else(|| query.one("tenant_id"));
+        few.or_else(|| Some(Box::new(model.of_project(project?, None))))?.collect()
+    } else {
+        let project = &view.caller.project;
+        let own = usize::try_from(model.count::<R::Object>(project)).unwrap_or(usize::MAX);
+        let most = own.max(BESIDES);
+        let few: Option<Vec<_>> = few.map(|few| few.take(most.saturating_add(1)).collect());
+        few.filter(|few| few.len() <= most).unwrap_or_else(|| R::near(model, project))
+    };
+    some.sort_by_key(|object| object.id());
+    some.dedup_by_key(|object| object.id());
+    Some(some)
+}
+
 /// The objects that a query is about, and where to go on.
-pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -> Result<Value, Error> {
+pub(crate) fn list<'a, R: Resource>(view: &View<'a>, query: &Query, address: &str) -> Result<Value, Error> {
     let attributes = R::attributes();
     let wanted = |object: &&Arc<R::Object>| {
         R::is_visible(object, view)
@@ -181,37 +212,36 @@ pub(crate) fn list<R: Resource>(view: &View<'_>, query: &Query, address: &str) -
     let marker = query.marker.as_ref().map(|id| find::<R>(view, id)).transpose()?;
     let by_id = query.sort.is_empty() || query.sort == [("id".to_owned(), true)];
     let most = query.limit.unwrap_or(usize::MAX);
-    let few = R::few(query, view.model).or_else(|| {
-        (!view.caller.is_admin()).then(|| {
-            let mut near = R::near(view.model, &view.caller.project);
-            near.sort_by_key(|object| object.id());
-            near.dedup_by_key(|object| object.id());
-            near
-        })
-    });
-    let mut found: Vec<&Arc<R::Object>> = match few {
+    let candidates = candidates::<R>(view, query);
+    let mut found: Vec<&Arc<R::Object>> = match candidates {
         // By id, and nothing shorter: the model goes straight to the page.
         None if by_id && !query.reverse => {
             view.model.all(marker.map(|marker| marker.id())).filter(wanted).take(most).collect()
         }
-        few => {
-            let order = |one: &&Arc<R::Object>, other: &&Arc<R::Object>| {
-                let order = query.order(attributes, one, other, view);
-                order.then_with(|| one.id().cmp(&other.id()))
+        Some(some) if by_id && !query.reverse => {
+            let seen = marker.map_or(0, |marker| some.partition_point(|object| object.id() <= marker.id()));
+            some.into_iter().skip(seen).filter(wanted).take(most).collect()
+        }
+        candidates => {
+            let keyed = |object: &'a Arc<R::Object>| (query.keys(attributes, object, view), object);
+            let order = |one: &(Vec<Value>, &Arc<R::Object>), other: &(Vec<Value>, &Arc<R::Object>)| {
+                query.order(&one.0, &other.0).then_with(|| one.1.id().cmp(&other.1.id()))
             };
-            let mut found: Vec<_> = match few {
-                Some(few) => few.into_iter().filter(wanted).collect(),
-                None => view.model.all(None).filter(wanted).collect(),
+            let mut found: Vec<_> = match candidates {
+                Some(some) => some.into_iter().filter(wanted).map(keyed).collect(),
+                None => view.model.all(None).filter(wanted).map(keyed).collect(),
             };
             found.sort_by(order);
             if query.reverse {
                 found.reverse();
             }
             let side = if query.reverse { Ordering::Less } else { Ordering::Greater };
+            let marker = marker.map(keyed);
             found
                 .into_iter()
-                .filter(|object| marker.is_none_or(|marker| order(object, &marker) == side))
+                .filter(|object| marker.as_ref().is_none_or(|marker| order(object, marker) == side))
                 .take(most)
+                .map(|(_, object)| object)
                 .collect()
         }
     };
@@ -269,12 +299,13 @@ fn own_and_given<'a, T: Stored>(model: &'a Model, project: &str) -> Vec<&'a Arc<
 }
 
 /// The objects of an id or a name that is asked for, which are few.
-fn by_id_or_name<'a, T: Stored>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<T>>> {
+fn by_id_or_name<'a, T: Stored>(query: &Query, model: &'a Model) -> Option<Few<'a, T>> {
     if let Some((_, ids)) = query.filters.iter().find(|(name, _)| name == "id") {
-        return Some(ids.iter().filter_map(|id| model.get(id.parse().ok()?)).collect());
+        let ids: Vec<Uuid> = ids.iter().filter_map(|id| id.parse().ok()).collect();
+        return Some(Box::new(ids.into_iter().filter_map(|id| model.get(id))));
     }
     let name = query.one("name").filter(|name| !name.is_empty())?;
-    Some(model.named(name).collect())
+    Some(Box::new(model.named(name)))
 }
 
 /// Removes what was said about who else may use an object, with the object.
@@ -282,5 +313,66 @@ fn remove_policies(draft: &mut Draft, object: Uuid) {
     let policies: Vec<Uuid> = draft.policies_of(object).map(|policy| policy.meta.id).collect();
     for policy in policies {
         draft.remove::<portcullis_ovn::objects::RbacPolicy>(policy);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_ovn::objects::{Meta, Network, Port, SecurityGroup};
+
+    use super::port::Ports;
+    use super::security_group::SecurityGroups;
+    use super::*;
+
+    /// A thousand projects, each with a default group, and with a port in a network of the first one's.
+    fn many() -> Model {
+        let mut model = Model::default();
+        let meta = |id: u128, project: u128| Meta {
+            id: Uuid::from_u128(id),
+            project: format!("p{project}"),
+            ..Meta::default()
+        };
+        let network = Uuid::from_u128(1);
+        model.put(Network { meta: meta(1, 0), ..Network::default() });
+        for number in 0..1000 {
+            let name = "default".to_owned();
+            let group = SecurityGroup {
+                meta: Meta { name, ..meta(2000 + number, number) },
+                ..SecurityGroup::default()
+            };
+            model.put(SecurityGroup { is_default: true, ..group });
+            model.put(Port { meta: meta(4000 + number, number), network, ..Port::default() });
+        }
+        model
+    }
+
+    #[test]
+    fn a_list_costs_what_the_project_has() {
+        let model = many();
+        let caller = Caller { project: "p7".into(), roles: vec!["member".into()], ..Caller::default() };
+        let view = View { model: &model, caller: &caller };
+        let query = |name: &str, value: String| Query {
+            filters: vec![(name.into(), vec![value])],
+            ..Query::default()
+        };
+        let ids = |found: Option<Vec<&Arc<Port>>>| -> Vec<u128> {
+            found.unwrap().into_iter().map(|port| port.meta.id.as_u128()).collect()
+        };
+        let groups = candidates::<SecurityGroups>(&view, &query("name", "default".into())).unwrap();
+        assert_eq!(groups.iter().map(|group| group.meta.id.as_u128()).collect::<Vec<_>>(), [2007]);
+        for query in [query("device_id", String::new()), query("network_id", Uuid::from_u128(1).to_string())]
+        {
+            assert_eq!(ids(candidates::<Ports>(&view, &query)), [4007], "{query:?}");
+        }
+
+        let admin = Caller { roles: vec!["admin".into()], ..caller.clone() };
+        let view = View { model: &model, caller: &admin };
+        assert_eq!(ids(candidates::<Ports>(&view, &query("project_id", "p9".into()))), [4009]);
+        assert!(candidates::<Ports>(&view, &Query::default()).is_none());
+        let twice = Query {
+            filters: vec![("id".into(), vec![Uuid::from_u128(4009).to_string(); 2])],
+            ..Query::default()
+        };
+        assert_eq!(ids(candidates::<Ports>(&view, &twice)), [4009]);
     }
 }

@@ -6,7 +6,7 @@ use portcullis_ovn::{Draft, Model};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Context, Resource, common};
+use super::{Context, Few, Resource, common};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
 use crate::kinds::{Kind, LIST, NAME, SAID, WORDS, WORDS_OR_NULL};
@@ -47,9 +47,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Network>>> = LazyLock::new(|| {
         })
         .post()
         .put(),
-        Attribute::new("dns_domain", Kind::Text(NAME), |network: &Network, _| json!(network.dns_domain))
-            .post()
-            .put(),
+        Attribute::new("dns_domain", DOMAIN, |network: &Network, _| json!(network.dns_domain)).post().put(),
         Attribute::new(
             "provider:network_type",
             Kind::WordOrNull(&["flat", "vlan", "geneve"]),
@@ -75,6 +73,27 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Network>>> = LazyLock::new(|| {
     ]);
     attributes
 });
+
+/// A domain name, or an empty text. It goes into what OVN's DHCP server answers.
+const DOMAIN: Kind = Kind::Custom(
+    |value| {
+        let domain = Kind::Text(NAME).check(value)?;
+        let text = domain.as_str().unwrap_or_default();
+        let is_label = |label: &str| {
+            (1..=63).contains(&label.len())
+                && label.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+                && !label.starts_with('-')
+                && !label.ends_with('-')
+        };
+        if text.is_empty() || text.strip_suffix('.').unwrap_or(text).split('.').all(is_label) {
+            return Ok(domain);
+        }
+        Err(format!(
+            "'{text}' is not a domain name: write letters, digits and hyphens, at most 63 between two dots"
+        ))
+    },
+    || json!({"type": "string", "maxLength": NAME}),
+);
 
 fn network_type(network: &Network) -> &'static str {
     match (&network.physical, network.vlan) {
@@ -117,7 +136,7 @@ impl Resource for Networks {
             || is_given(view.model, network.meta.id, "access_as_external", &view.caller.project)
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Network>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Network>> {
         super::by_id_or_name(query, model)
     }
 
@@ -203,9 +222,10 @@ impl Resource for Networks {
         let unused: Vec<(Uuid, Uuid)> = draft
             .ports_of_network(id)
             .filter(|port| port.is_floating_ip())
-            .filter_map(|port| draft.get::<FloatingIp>(port.device_id.parse().ok()?))
-            .filter(|floating| floating.fixed_port.is_none())
-            .map(|floating| (floating.meta.id, floating.port))
+            .filter_map(|port| Some((port, draft.get::<FloatingIp>(port.device_id.parse().ok()?)?)))
+            // What a port is for, its owner says; whose it is, the floating address.
+            .filter(|(port, floating)| floating.port == port.meta.id && floating.fixed_port.is_none())
+            .map(|(port, floating)| (floating.meta.id, port.meta.id))
             .collect();
         for (floating, port) in unused {
             draft.remove::<FloatingIp>(floating);
@@ -292,13 +312,16 @@ fn check_provider(network: &Network, input: &Input) -> Result<(), Error> {
 
 /// Makes the policy that lets everybody do something with a network, or takes it away.
 fn set_policy(draft: &mut Draft, context: &Context, network: Uuid, action: &str, present: bool) {
-    let old = draft
-        .policies_of(network)
-        .find(|policy| policy.action == action && policy.target == "*")
-        .map(|policy| policy.meta.id);
-    match (old, present) {
-        (Some(id), false) => draft.remove::<RbacPolicy>(id),
-        (None, true) => {
+    let of_action = draft.policies_of(network).filter(|policy| policy.action == action);
+    // What is not external any more is nobody's way out; what is not everybody's may still be somebody's.
+    let all = action == "access_as_external";
+    let old: Vec<Uuid> = of_action
+        .filter(|policy| policy.target == "*" || all && !present)
+        .map(|policy| policy.meta.id)
+        .collect();
+    match (old.as_slice(), present) {
+        (ids, false) => ids.iter().for_each(|id| draft.remove::<RbacPolicy>(*id)),
+        ([], true) => {
             let project = draft.get::<Network>(network).map(|network| network.meta.project.clone());
             let mut policy = super::rbac_policy::everybody("network", network, action);
             policy.meta.project = project.unwrap_or_else(|| context.caller.project.clone());

@@ -1,20 +1,22 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use portcullis_core::{Cidr, Family};
-use portcullis_ovn::objects::{AddressPair, DhcpOption, FloatingIp, Network, Port, SecurityGroup};
-use portcullis_ovn::{Draft, Mac, Model};
+use portcullis_ovn::objects::{
+    AddressPair, DhcpOption, FloatingIp, Network, Port, Router, SecurityGroup, Subnet,
+};
+use portcullis_ovn::{Draft, Mac, Model, dhcp};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::network::Networks;
 use super::security_group::{SecurityGroups, ensure_default};
-use super::{Context, Resource, common, find};
+use super::{Context, Few, Resource, common, find};
 use crate::addresses::{self, Asked, For};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{Kind, NAME, WORDS, object, shown};
+use crate::kinds::{Kind, NAME, VERSION, WORDS, list, object, shown};
 use crate::query::Query;
 use crate::quota;
 
@@ -28,7 +30,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Port>>> = LazyLock::new(|| {
         Attribute::new("admin_state_up", Kind::Truth, |port: &Port, _| json!(port.admin_state_up)).post().put(),
         Attribute::new("status", WORDS, |port: &Port, _| json!(status(port))),
         Attribute::new("mac_address", MAC, |port: &Port, _| json!(port.mac)).post().put().filter(),
-        Attribute::new("fixed_ips", Kind::List(fixed_ip), |port: &Port, _| {
+        Attribute::new("fixed_ips", FIXED_IPS, |port: &Port, _| {
             let show = |fixed: &portcullis_ovn::objects::FixedIp| {
                 json!({"subnet_id": fixed.subnet, "ip_address": fixed.address})
             };
@@ -38,7 +40,7 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Port>>> = LazyLock::new(|| {
         .put(),
         Attribute::new("device_id", Kind::Text(NAME), |port: &Port, _| json!(port.device_id)).post().put(),
         Attribute::new("device_owner", Kind::Text(NAME), |port: &Port, _| json!(port.device_owner)).post().put(),
-        Attribute::new("security_groups", Kind::Ids, |port: &Port, _| json!(port.security_groups))
+        Attribute::new("security_groups", GROUPS, |port: &Port, _| json!(port.security_groups))
             .post()
             .put()
             .filter(),
@@ -111,6 +113,18 @@ const MAC: Kind = Kind::Custom(
 
 const PAIRS: Kind = Kind::List(address_pair);
 
+/// No addresses is an empty list; nothing at all is no answer to which ones.
+const FIXED_IPS: Kind = Kind::Custom(
+    |value| list(value)?.iter().map(fixed_ip).collect(),
+    || json!({"type": "array", "items": {"type": "object"}}),
+);
+
+/// Nothing asks for those that a port has which does not ask.
+const GROUPS: Kind = Kind::Custom(
+    |value| if value.is_null() { Ok(Value::Null) } else { Kind::Ids.check(value) },
+    || json!({"type": ["array", "null"], "items": Kind::Id.schema()}),
+);
+
 fn status(port: &Port) -> &'static str {
     if port.admin_state_up && (port.up || port.is_router()) { "ACTIVE" } else { "DOWN" }
 }
@@ -144,11 +158,14 @@ fn address_pair(value: &Value) -> Result<Value, String> {
         .and_then(Value::as_str)
         .ok_or("AllowedAddressPair must contain ip_address")?;
     // An address stays one; a range stays as it was written.
-    address
-        .parse::<IpAddr>()
-        .map(drop)
-        .or_else(|_| address.parse::<Cidr>().map(drop))
-        .map_err(|_| format!("'{address}' is not a valid IP address or subnet"))?;
+    let address = if let Ok(address) = address.parse::<IpAddr>() {
+        address.to_canonical().to_string()
+    } else {
+        let range = address.parse::<Cidr>();
+        let range = range.map_err(|_| format!("'{address}' is not a valid IP address or subnet"))?;
+        let is_mapped = range.family() == Family::V4 && address.contains(':');
+        if is_mapped { range.network().to_string() } else { address.to_owned() }
+    };
     checked.insert("ip_address".into(), json!(address));
     if let Some(mac) = entries.get("mac_address").filter(|mac| !mac.is_null()) {
         checked.insert("mac_address".into(), Kind::Mac.check(mac)?);
@@ -167,8 +184,12 @@ fn dhcp_option(value: &Value) -> Result<Value, String> {
     };
     let version = match entries.get("ip_version") {
         None | Some(Value::Null) => json!(4),
-        Some(version) => Kind::Number(4, 6).check(version)?,
+        Some(version) => VERSION.check(version)?,
     };
+    let family = if version == 6 { Family::V6 } else { Family::V4 };
+    if let Some(text) = text.as_str() {
+        dhcp::check(family, name, text)?;
+    }
     Ok(json!({"opt_name": name, "opt_value": text, "ip_version": version}))
 }
 
@@ -192,7 +213,7 @@ impl Resource for Ports {
         owns(port, view)
     }
 
-    fn may_change(port: &Port, view: &View<'_>) -> bool {
+    fn may_delete(port: &Port, view: &View<'_>) -> bool {
         owns(port, view)
     }
 
@@ -221,12 +242,18 @@ impl Resource for Ports {
         })
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Port>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Port>> {
         if let Some(device) = query.one("device_id") {
-            return Some(model.ports_of_device(device).collect());
+            return Some(Box::new(model.ports_of_device(device)));
         }
         if let Some(network) = query.one("network_id") {
-            return Some(model.ports_of_network(network.parse().ok()?).collect());
+            return Some(Box::new(model.ports_of_network(network.parse().ok()?)));
+        }
+        if let Some(group) = query.one("security_groups") {
+            return Some(Box::new(model.ports_of_group(group.parse().ok()?)));
+        }
+        if let Some(subnet) = only_value(query, "subnet_id") {
+            return Some(Box::new(model.ports_of_subnet(subnet.parse().ok()?)));
         }
         super::by_id_or_name(query, model)
     }
@@ -235,7 +262,7 @@ impl Resource for Ports {
         let network_id: Uuid = input.some("network_id").unwrap_or_default();
         let network = Arc::clone(find::<Networks>(&context.view(draft.model()), &network_id.to_string())?);
         check_usable(draft, context, &network)?;
-        check_rights(context, &network, input, "create_port")?;
+        check_rights(context, &network, input, CREATE)?;
         let mut meta = common::meta(context, input)?;
         quota::check::<Port>(draft, context, &meta.project, 1)?;
         meta.revision = 1;
@@ -267,7 +294,9 @@ impl Resource for Ports {
             None => addresses::usual(draft, wish)?,
         };
         let default = ensure_default(draft, context, &port.meta.project.clone())?;
-        port.security_groups = match groups(draft, context, input)? {
+        name_device(draft, context, &mut port)?;
+        let named = input.get("security_groups").is_some_and(Value::is_array);
+        port.security_groups = match groups(draft, context, input)?.filter(|_| named) {
             Some(groups) => groups,
             None if port.port_security && !port.device_owner.starts_with("network:") => {
                 default.into_iter().collect()
@@ -293,7 +322,7 @@ impl Resource for Ports {
         let Some(network) = draft.get::<Network>(old.network).cloned() else {
             return Err(Networks::not_found(&old.network.to_string()));
         };
-        check_rights(context, &network, input, "update_port")?;
+        check_rights(context, &network, input, UPDATE)?;
         let mut port = Port::clone(old);
         common::edit(&mut port.meta, context, input);
         if let Some(up) = input.truth("admin_state_up") {
@@ -304,6 +333,9 @@ impl Resource for Ports {
         }
         if let Some(owner) = input.text("device_owner") {
             port.device_owner = owner;
+        }
+        if (&port.device_id, &port.device_owner) != (&old.device_id, &old.device_owner) {
+            name_device(draft, context, &mut port)?;
         }
         if let Some(host) = input.get("binding:host_id") {
             host.as_str().unwrap_or_default().clone_into(&mut port.host);
@@ -327,6 +359,15 @@ impl Resource for Ports {
                 ));
             }
             port.mac = mac_if_free(draft, &network, mac)?;
+            // The machine makes itself other addresses of it.
+            for fixed in &mut port.fixed_ips {
+                let subnet = draft.get::<Subnet>(fixed.subnet).filter(|subnet| subnet.is_auto());
+                if let Some(subnet) = subnet
+                    && fixed.address == addresses::automatic(subnet, old.mac)
+                {
+                    fixed.address = addresses::automatic(subnet, mac);
+                }
+            }
         }
         if let Some(asked) = asked(input) {
             let has = old.fixed_ips.clone();
@@ -338,6 +379,7 @@ impl Resource for Ports {
                 has: &has,
             };
             port.fixed_ips = addresses::asked(draft, wish, &asked)?;
+            check_floating(draft, &port)?;
         }
         if input.has("extra_dhcp_opts") {
             port.dhcp_options = dhcp_options(input, &old.dhcp_options);
@@ -366,13 +408,14 @@ impl Resource for Ports {
             });
         }
         check_together(draft, &port)?;
+        check_kept(draft, context, old, &port)?;
         draft.put(port);
         Ok(())
     }
 
     fn delete(draft: &mut Draft, context: &Context, old: &Arc<Port>) -> Result<(), Error> {
         let id = old.meta.id;
-        if old.is_router() || old.is_floating_ip() {
+        if is_kept(draft, old) {
             return Err(Error::conflict(
                 "ServicePortInUse",
                 format!(
@@ -387,10 +430,82 @@ impl Resource for Ports {
     }
 }
 
+/// The only value of a key that addresses are asked for by.
+fn only_value<'a>(query: &'a Query, key: &str) -> Option<&'a str> {
+    let (_, values) = query.filters.iter().find(|(name, _)| name == "fixed_ips")?;
+    let mut values =
+        values.iter().filter_map(|value| value.split_once('=')).filter(|(known, _)| *known == key);
+    values.next().filter(|_| values.next().is_none()).map(|(_, value)| value)
+}
+
+/// Whether a port is who asks's, or in its network: it may see and remove it. What the port is only its own project says.
 fn owns(port: &Port, view: &View<'_>) -> bool {
     let network = view.model.get::<Network>(port.network);
     view.caller.owns(&port.meta.project)
         || network.is_some_and(|network| view.caller.owns(&network.meta.project))
+}
+
+/// Whether a router or a floating address has a port, which is then changed through them.
+fn is_kept(model: &Model, port: &Port) -> bool {
+    let of_router = port.router().is_some_and(|router| model.get::<Router>(router).is_some());
+    let floating = || model.get::<FloatingIp>(port.device_id.parse().ok()?);
+    of_router || port.is_floating_ip() && floating().is_some_and(|floating| floating.port == port.meta.id)
+}
+
+/// What a router has is not filtered, and what was not must not go on so as something else.
+fn check_kept(draft: &Draft, context: &Context, old: &Port, new: &Port) -> Result<(), Error> {
+    let is_same = old.device_owner == new.device_owner
+        && old.device_id == new.device_id
+        && old.mac == new.mac
+        && old.port_security == new.port_security
+        && old.security_groups == new.security_groups
+        && old.address_pairs == new.address_pairs;
+    if is_same || context.caller.is_admin() || !is_kept(draft, old) {
+        return Ok(());
+    }
+    Err(Error::conflict(
+        "ServicePortInUse",
+        format!(
+            "Port {} cannot be changed so via the port API: has device owner {}. Use remove_router_interface to take it from a \
+             router.",
+            old.meta.id, old.device_owner
+        ),
+    ))
+}
+
+/// Whether who asks may say that a port is that device's: a router joins all networks that it has a port in, so only who
+/// has the router gives it one.
+fn name_device(draft: &Draft, context: &Context, port: &mut Port) -> Result<(), Error> {
+    let Some(id) = port.router() else { return Ok(()) };
+    let router = draft.get::<Router>(id);
+    if router.is_some_and(|router| !context.caller.owns(&router.meta.project)) {
+        return Err(Error::conflict(
+            "DeviceIDNotOwnedByTenant",
+            format!(
+                "The following device_id {id} is not owned by your project or matches another project's router."
+            ),
+        ));
+    }
+    // Written in another way it would be the same router, and not be found by it.
+    port.device_id = id.to_string();
+    Ok(())
+}
+
+/// Whether a port still has the addresses that floating ones lead to: the next one to have them would be reached instead.
+fn check_floating(draft: &Draft, port: &Port) -> Result<(), Error> {
+    let has = |address: IpAddr| port.fixed_ips.iter().any(|fixed| fixed.address == address);
+    let mut inside = draft.floating_ips_of_port(port.meta.id).filter_map(|floating| floating.fixed_address);
+    if inside.all(has) {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "BadRequest",
+        format!(
+            "Bad port request: Cannot update the fixed_ips of the port {}, because its original fixed_ip has been associated to \
+             a floating ip.",
+            port.meta.id
+        ),
+    ))
 }
 
 /// Takes floating addresses away from a port.
@@ -410,9 +525,12 @@ fn check_usable(draft: &Draft, context: &Context, network: &Network) -> Result<(
     if context.caller.owns(&network.meta.project) || super::network::is_shared(network, &view) {
         Ok(())
     } else {
-        Err(Error::forbidden("create_port"))
+        Err(Error::forbidden(CREATE))
     }
 }
+
+const CREATE: &str = "create_port";
+const UPDATE: &str = "update_port";
 
 /// What only the owner of a network may ask for.
 const OF_NETWORK_OWNER: [&str; 3] = ["mac_address", "port_security_enabled", "allowed_address_pairs"];
@@ -423,6 +541,10 @@ fn check_rights(context: &Context, network: &Network, input: &Input, action: &st
     }
     if let Some(name) = OF_NETWORK_OWNER.iter().find(|name| input.has(name)) {
         return Err(Error::forbidden(&format!("{action}:{name}")));
+    }
+    // Without the addresses that it was given it would be nobody, or somebody else.
+    if action == UPDATE && input.has("fixed_ips") {
+        return Err(Error::forbidden(&format!("{action}:fixed_ips")));
     }
     // A subnet may be chosen by everybody, an address only by the owner.
     let chooses = asked(input).is_some_and(|asked| asked.iter().any(|wish| wish.address.is_some()));
@@ -516,17 +638,18 @@ fn address_pairs(input: &Input) -> Result<Option<Vec<AddressPair>>, Error> {
 
 /// The options after a request: one without a value is gone, the others are added or changed.
 fn dhcp_options(input: &Input, old: &[DhcpOption]) -> Vec<DhcpOption> {
-    let mut options = old.to_vec();
+    let mut given: BTreeMap<(&str, Family), Option<&str>> = BTreeMap::new();
     for value in input.list("extra_dhcp_opts").unwrap_or_default() {
         let text = |key: &str| value.get(key).and_then(Value::as_str);
-        let name = text("opt_name").unwrap_or_default();
         let version = if value.get("ip_version") == Some(&json!(6)) { Family::V6 } else { Family::V4 };
-        options.retain(|option| option.name != name || option.version != version);
-        if let Some(value) = text("opt_value") {
-            options.push(DhcpOption { name: name.to_owned(), value: value.to_owned(), version });
-        }
+        given.insert((text("opt_name").unwrap_or_default(), version), text("opt_value"));
     }
-    options
+    let is_kept = |option: &&DhcpOption| !given.contains_key(&(option.name.as_str(), option.version));
+    let kept = old.iter().filter(is_kept).cloned();
+    let new = given.iter().filter_map(|((name, version), value)| {
+        Some(DhcpOption { name: (*name).to_owned(), value: (*value)?.to_owned(), version: *version })
+    });
+    kept.chain(new).collect()
 }
 
 /// What must hold between the parts of a port.

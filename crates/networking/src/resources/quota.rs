@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::Context;
 use crate::error::Error;
-use crate::kinds::{Kind, shown};
+use crate::kinds::{Kind, NAME, shown};
 use crate::quota::{DEFAULTS, default_limit, limit, row_of, used};
 use crate::request::Request;
 use crate::server::{Answer, Networking};
@@ -110,7 +110,9 @@ async fn update(
     // What it asks for is done unless `force` is given.
     given.remove("check_limit");
     let given = checked(&given)?;
-    let project = project.to_owned();
+    let project = Kind::Text(NAME).check(&json!(project));
+    let project = project.map_err(|reason| Error::invalid_attribute("project_id", reason))?;
+    let project = project.as_str().unwrap_or_default().to_owned();
     networking
         .change(context, move |draft, context| {
             for (name, limit) in &given {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::address_group::AddressGroups;
 use super::network::Networks;
 use super::security_group::SecurityGroups;
-use super::{Context, Resource, common, find};
+use super::{Context, Few, Resource, common, find};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
 use crate::kinds::{Kind, NAME, shown};
@@ -82,12 +82,12 @@ impl Resource for RbacPolicies {
         Error::not_found("RbacPolicyNotFound", format!("RBAC policy of type unknown with ID {id} not found"))
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<RbacPolicy>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, RbacPolicy>> {
         if let Some(object) = query.one("object_id") {
-            return Some(model.policies_of(object.parse().ok()?).collect());
+            return Some(Box::new(model.policies_of(object.parse().ok()?)));
         }
         if let Some(target) = query.one("target_tenant") {
-            return Some(model.policies_for(target).collect());
+            return Some(Box::new(model.policies_for(target)));
         }
         super::by_id_or_name(query, model)
     }

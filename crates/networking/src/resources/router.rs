@@ -2,7 +2,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
 use portcullis_core::Family;
-use portcullis_ovn::objects::{FixedIp, Gateway, Meta, Network, Port, Route, Router, Subnet};
+use portcullis_ovn::objects::{FixedIp, Gateway, Meta, Network, Port, RbacPolicy, Route, Router, Subnet};
 use portcullis_ovn::{Draft, Model};
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
@@ -10,13 +10,14 @@ use uuid::Uuid;
 use super::network::Networks;
 use super::port::{Ports, new_mac};
 use super::subnet::{Subnets, route, routes};
-use super::{Context, Resource, common, find};
+use super::{Context, Few, Resource, common, find};
 use crate::addresses::{self, Asked, For};
 use crate::attributes::{Attribute, Input};
 use crate::error::Error;
 use crate::kinds::{Kind, LIST, NAME, WORDS, WORDS_OR_NULL, object, shown};
 use crate::query::Query;
 use crate::quota;
+use crate::server::changeable;
 
 pub(crate) struct Routers;
 
@@ -91,7 +92,7 @@ impl Resource for Routers {
         Error::not_found("RouterNotFound", format!("Router {id} could not be found"))
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Router>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Router>> {
         super::by_id_or_name(query, model)
     }
 
@@ -189,7 +190,8 @@ fn set_gateway(
         clear_gateway(draft, &router)?;
     }
     check_outside(draft, &router, &network)?;
-    let (port, mac, has) = match same.as_ref().and_then(|gateway| draft.get::<Port>(gateway.port)) {
+    let known = same.as_ref().and_then(|gateway| draft.get::<Port>(gateway.port)).cloned();
+    let (port, mac, has) = match &known {
         Some(port) => (port.meta.id, port.mac, port.fixed_ips.clone()),
         None => (Uuid::new_v4(), new_mac(draft, context, network.meta.id), Vec::new()),
     };
@@ -199,18 +201,24 @@ fn set_gateway(
         None if !has.is_empty() => has.clone(),
         None => addresses::usual(draft, wish)?,
     };
-    // It belongs to nobody, so that nobody has it counted.
-    let meta = Meta { id: port, created: context.now, updated: context.now, ..Meta::default() };
-    draft.put(Port {
-        meta,
-        network: network.meta.id,
-        mac,
-        fixed_ips,
-        device_id: id.to_string(),
-        device_owner: Port::ROUTER_GATEWAY.to_owned(),
-        port_security: false,
-        ..Port::default()
-    });
+    match known {
+        Some(known) if known.fixed_ips == fixed_ips => {}
+        Some(_) => draft.edit::<Port>(port, |port| {
+            port.fixed_ips = fixed_ips;
+            common::touch(&mut port.meta, context);
+        }),
+        None => draft.put(Port {
+            // It belongs to nobody, so that nobody has it counted.
+            meta: Meta { id: port, created: context.now, updated: context.now, ..Meta::default() },
+            network: network.meta.id,
+            mac,
+            fixed_ips,
+            device_id: id.to_string(),
+            device_owner: Port::ROUTER_GATEWAY.to_owned(),
+            port_security: false,
+            ..Port::default()
+        }),
+    }
     let snat = snat.or(same.map(|gateway| gateway.snat)).unwrap_or(true);
     draft
         .edit::<Router>(id, |router| router.gateway = Some(Gateway { network: network.meta.id, port, snat }));
@@ -395,6 +403,7 @@ fn interface(router: &Router, port: &Port, subnet: Uuid, subnets: &[Uuid]) -> Va
 
 fn by_subnet(draft: &mut Draft, context: &Context, router: &Router, id: Uuid) -> Result<Uuid, Error> {
     let subnet = Arc::clone(find::<Subnets>(&context.view(draft.model()), &id.to_string())?);
+    check_gives_way(draft, context, &subnet)?;
     let Some(gateway) = subnet.gateway else {
         return Err(bad_request("Subnet for router interface must have a gateway IP"));
     };
@@ -446,8 +455,29 @@ fn by_subnet(draft: &mut Draft, context: &Context, router: &Router, id: Uuid) ->
     Ok(id)
 }
 
+/// Whether who asks may be the gateway of a subnet. That everybody may use the network is not enough: the first to ask
+/// would have the traffic of all the others.
+fn check_gives_way(draft: &Draft, context: &Context, subnet: &Subnet) -> Result<(), Error> {
+    let caller = &context.caller;
+    let is_given = |policy: &Arc<RbacPolicy>| {
+        policy.action == "access_as_shared" && policy.target == caller.project && !caller.project.is_empty()
+    };
+    let network = draft.get::<Network>(subnet.network);
+    let may = caller.owns(&subnet.meta.project)
+        || network.is_some_and(|network| caller.owns(&network.meta.project))
+        || draft.policies_of(subnet.network).any(is_given);
+    if may {
+        return Ok(());
+    }
+    Err(bad_request(format!(
+        "Cannot add interface to router because subnet {} is not owned by project making the request",
+        subnet.meta.id
+    )))
+}
+
 fn by_port(draft: &mut Draft, context: &Context, router: &Router, id: Uuid) -> Result<(Uuid, Uuid), Error> {
-    let port = Arc::clone(find::<Ports>(&context.view(draft.model()), &id.to_string())?);
+    // It becomes another thing, without a filter.
+    let port = changeable::<Ports>(draft, context, id, "update", None)?;
     if !port.device_id.is_empty() {
         return Err(Error::conflict(
             "PortInUse",

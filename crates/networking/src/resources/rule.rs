@@ -1,3 +1,4 @@
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, LazyLock};
 
 use portcullis_core::{Cidr, Direction, Family, Protocol};
@@ -7,7 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::security_group::SecurityGroups;
-use super::{Context, Resource, common};
+use super::{Context, Few, Resource, common};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
 use crate::kinds::{COUNT, Kind, LIST, MOMENT, NAME, SAID, WORDS_OR_NULL, range, shown};
@@ -50,10 +51,8 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Rule>>> = LazyLock::new(|| {
 pub(crate) const DIRECTION: Kind = Kind::Word(&["ingress", "egress"]);
 
 /// Any case; what it is not is told by its own error.
-pub(crate) const ETHERTYPE: Kind = Kind::Custom(
-    |value| Ok(value.as_str().map_or(Value::Null, |text| json!(text))),
-    || json!({"type": "string", "enum": ["IPv4", "IPv6"]}),
-);
+pub(crate) const ETHERTYPE: Kind =
+    Kind::Custom(|value| Ok(json!(shown(value))), || json!({"type": "string", "enum": ["IPv4", "IPv6"]}));
 
 /// A name, a number, or nothing; names in any case.
 pub(crate) const PROTOCOL: Kind = Kind::Custom(
@@ -61,7 +60,7 @@ pub(crate) const PROTOCOL: Kind = Kind::Custom(
         Value::Null => Ok(Value::Null),
         Value::String(text) => Ok(json!(text.to_lowercase())),
         Value::Number(number) => Ok(json!(number.to_string())),
-        other => Err(format!("'{}' is not a protocol", shown(other))),
+        other => Ok(json!(shown(other))),
     },
     || json!({"type": ["string", "integer", "null"]}),
 );
@@ -118,10 +117,10 @@ impl Resource for Rules {
         model.of_project(project, None).chain(there).collect()
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Rule>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Rule>> {
         if let Some(id) = query.one("security_group_id") {
             let id = id.parse().ok()?;
-            return Some(model.rules_of_group(id).collect());
+            return Some(Box::new(model.rules_of_group(id)));
         }
         super::by_id_or_name(query, model)
     }
@@ -129,11 +128,9 @@ impl Resource for Rules {
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
         let rule = wanted(draft, context, input)?;
         quota::check::<Rule>(draft, context, &rule.meta.project, 1)?;
-        if let Some(same) = draft.rules_like(&rule).find(|other| is_same(other, &rule)) {
-            return Err(Error::conflict(
-                "SecurityGroupRuleExists",
-                format!("Security group rule already exists. Rule id is {}.", same.meta.id),
-            ));
+        let wanted = key(&rule);
+        if let Some(same) = draft.rules_like(&rule).find(|other| key(other) == wanted) {
+            return Err(exists(same.meta.id));
         }
         let (id, group) = (rule.meta.id, rule.group);
         draft.put(rule);
@@ -142,17 +139,39 @@ impl Resource for Rules {
     }
 
     fn create_all(draft: &mut Draft, context: &Context, inputs: &[Input]) -> Result<Vec<Uuid>, Error> {
-        if inputs.len() > 1 {
-            let rules: Vec<Rule> =
-                inputs.iter().map(|input| wanted(draft, context, input)).collect::<Result<_, _>>()?;
-            check_together(&rules)?;
+        if let [only] = inputs {
+            return Ok(vec![Self::create(draft, context, only)?]);
         }
-        inputs.iter().map(|input| Self::create(draft, context, input)).collect()
+        let rules: Vec<Rule> =
+            inputs.iter().map(|input| wanted(draft, context, input)).collect::<Result<_, _>>()?;
+        // Too many are refused before anybody compares them.
+        let mut more: BTreeMap<&str, u64> = BTreeMap::new();
+        for rule in &rules {
+            *more.entry(&rule.meta.project).or_default() += 1;
+        }
+        for (project, more) in more {
+            quota::check::<Rule>(draft, context, project, more)?;
+        }
+        check_together(&rules)?;
+        let group = rules.first().map(|rule| rule.group).unwrap_or_default();
+        let known: BTreeMap<Key, Uuid> =
+            draft.rules_of_group(group).map(|rule| (key(rule), rule.meta.id)).collect();
+        let mut ids = Vec::new();
+        for rule in rules {
+            if let Some(same) = known.get(&key(&rule)) {
+                return Err(exists(*same));
+            }
+            ids.push(rule.meta.id);
+            draft.put(rule);
+            common::bump::<SecurityGroup>(draft, context, group);
+        }
+        Ok(ids)
     }
 
     fn same(draft: &Draft, context: &Context, input: &Input) -> Result<Option<Uuid>, Error> {
         let rule = wanted(draft, context, input)?;
-        Ok(draft.rules_like(&rule).find(|other| is_same(other, &rule)).map(|same| same.meta.id))
+        let wanted = key(&rule);
+        Ok(draft.rules_like(&rule).find(|other| key(other) == wanted).map(|same| same.meta.id))
     }
 
     fn update(_draft: &mut Draft, _context: &Context, _old: &Arc<Rule>, _input: &Input) -> Result<(), Error> {
@@ -167,13 +186,18 @@ impl Resource for Rules {
     }
 }
 
+fn exists(id: Uuid) -> Error {
+    let message = format!("Security group rule already exists. Rule id is {id}.");
+    Error::conflict("SecurityGroupRuleExists", message)
+}
+
 /// What must hold between the rules of one request.
 pub(crate) fn check_together(rules: &[Rule]) -> Result<(), Error> {
     if rules.windows(2).any(|pair| pair[0].group != pair[1].group) {
         return Err(several_groups());
     }
-    let is_twice = |place: usize| rules[..place].iter().any(|other| is_same(other, &rules[place]));
-    if (0..rules.len()).any(is_twice) {
+    let mut keys = BTreeSet::new();
+    if !rules.iter().all(|rule| keys.insert(key(rule))) {
         return Err(Error::conflict(
             "DuplicateSecurityGroupRuleInPost",
             "Duplicate Security Group Rule in POST.",
@@ -278,7 +302,7 @@ pub(crate) fn several_remotes() -> Error {
 }
 
 fn protocol(text: Option<String>, ethertype: Family) -> Result<(Option<String>, Option<Protocol>), Error> {
-    let Some(text) = text.filter(|text| text != "any" && !text.is_empty()) else { return Ok((None, None)) };
+    let Some(text) = text.filter(|text| text != "any") else { return Ok((None, None)) };
     let Ok(protocol) = text.parse::<Protocol>() else {
         return Err(Error::invalid(
             "SecurityGroupRuleInvalidProtocol",
@@ -304,6 +328,7 @@ fn protocol(text: Option<String>, ethertype: Family) -> Result<(Option<String>, 
     }
 }
 
+/// The first and the last port, or the type and the code of ICMP.
 type Ports = (Option<u16>, Option<u16>);
 
 fn ports(
@@ -402,24 +427,18 @@ fn prefix(text: Option<String>, ethertype: Family) -> Result<Option<String>, Err
     Ok(Some(if text.contains('/') { text } else { range.to_string() }))
 }
 
-/// Whether two rules of a group allow the same.
-pub(crate) fn is_same(one: &Rule, other: &Rule) -> bool {
-    let protocol = |rule: &Rule| rule.protocol.as_deref().and_then(|text| text.parse::<Protocol>().ok());
-    let prefix = |rule: &Rule| {
-        let range = rule.remote_prefix.as_deref().and_then(|text| text.parse::<Cidr>().ok());
-        range.filter(|range| !range.is_everything()).map(|range| range.network())
-    };
+/// What a rule of a group allows. Two that allow the same have one key, in whatever words.
+pub(crate) type Key = (Direction, Family, Option<Protocol>, Ports, Option<Cidr>, Option<Uuid>, Option<Uuid>);
+
+/// See [`Key`].
+pub(crate) fn key(rule: &Rule) -> Key {
+    let protocol = rule.protocol.as_deref().and_then(|text| text.parse::<Protocol>().ok());
+    let range = rule.remote_prefix.as_deref().and_then(|text| text.parse::<Cidr>().ok());
+    let range = range.filter(|range| !range.is_everything()).map(|range| range.network());
     // All ports are as good as none given.
-    let ports = |rule: &Rule| match (rule.port_min, rule.port_max) {
-        (Some(1), Some(u16::MAX)) if protocol(rule).is_some_and(Protocol::has_ports) => (None, None),
+    let ports = match (rule.port_min, rule.port_max) {
+        (Some(1), Some(u16::MAX)) if protocol.is_some_and(Protocol::has_ports) => (None, None),
         ports => ports,
     };
-    // What costs least and differs most comes first: a group may have many rules.
-    one.direction == other.direction
-        && one.ethertype == other.ethertype
-        && ports(one) == ports(other)
-        && protocol(one) == protocol(other)
-        && prefix(one) == prefix(other)
-        && one.remote_group == other.remote_group
-        && one.remote_address_group == other.remote_address_group
+    (rule.direction, rule.ethertype, protocol, ports, range, rule.remote_group, rule.remote_address_group)
 }

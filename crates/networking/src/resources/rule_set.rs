@@ -1,5 +1,7 @@
 //! `PUT /v2.0/security-groups/{id}/rules`: all rules of a group at once.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use portcullis_ovn::Draft;
 use portcullis_ovn::objects::{Rule, SecurityGroup};
 use serde_json::{Map, Value, json};
@@ -23,7 +25,7 @@ pub(crate) async fn answer(
     id: &str,
 ) -> Result<Answer, Error> {
     let id = Uuid::try_parse(id).map_err(|_| SecurityGroups::not_found(id))?;
-    let (body, revision) = (request.json()?, request.revision);
+    let (body, revision) = (request.json()?, request.revision()?);
     networking
         .change(context, move |draft, context| {
             changeable::<SecurityGroups>(draft, context, id, "update", revision)?;
@@ -62,20 +64,27 @@ pub(crate) fn replace(
 ) -> Result<(), Error> {
     let wanted: Vec<Rule> =
         inputs.iter().map(|input| rule::wanted(draft, context, input)).collect::<Result<_, _>>()?;
+    let old: Vec<_> = draft.rules_of_group(group).cloned().collect();
+    // Too many are refused before anybody compares them.
+    if let Some(rule) = wanted.first() {
+        let more = wanted.len().saturating_sub(old.len());
+        quota::check::<Rule>(draft, context, &rule.meta.project, more as u64)?;
+    }
     rule::check_together(&wanted)?;
     if wanted.iter().any(|rule| rule.group != group) {
         return Err(rule::several_groups());
     }
-    let old: Vec<_> = draft.rules_of_group(group).cloned().collect();
+    let keys: BTreeSet<rule::Key> = wanted.iter().map(rule::key).collect();
     let mut changed = false;
     for rule in &old {
-        if !wanted.iter().any(|wanted| rule::is_same(wanted, rule)) {
+        if !keys.contains(&rule::key(rule)) {
             draft.remove::<Rule>(rule.meta.id);
             changed = true;
         }
     }
+    let old: BTreeMap<rule::Key, _> = old.into_iter().map(|rule| (rule::key(&rule), rule)).collect();
     for rule in wanted {
-        match old.iter().find(|old| rule::is_same(old, &rule)) {
+        match old.get(&rule::key(&rule)) {
             None => {
                 quota::check::<Rule>(draft, context, &rule.meta.project, 1)?;
                 draft.put(rule);

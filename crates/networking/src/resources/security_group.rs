@@ -6,7 +6,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::rule::Rules;
-use super::{Context, Resource, common, network};
+use super::{Context, Few, Resource, common, network};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
 use crate::kinds::{Kind, LIST, SAID};
@@ -58,7 +58,7 @@ impl Resource for SecurityGroups {
         view.caller.owns(&group.meta.project) || is_shared(group, view)
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<SecurityGroup>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, SecurityGroup>> {
         super::by_id_or_name(query, model)
     }
 
@@ -71,14 +71,8 @@ impl Resource for SecurityGroups {
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
-        let meta = common::meta(context, input)?;
-        ensure_default(draft, context, &meta.project)?;
-        if meta.name.eq_ignore_ascii_case(DEFAULT) {
-            return Err(default_exists());
-        }
-        quota::check::<SecurityGroup>(draft, context, &meta.project, 1)?;
-        let stateful = input.truth("stateful").unwrap_or(true);
-        add(draft, context, SecurityGroup { meta, stateful, is_default: false })
+        let group = wanted(draft, context, input)?;
+        add(draft, context, group)
     }
 
     fn update(
@@ -134,6 +128,27 @@ impl Resource for SecurityGroups {
         draft.remove::<SecurityGroup>(id);
         Ok(())
     }
+}
+
+/// The group that a request asks for.
+fn wanted(draft: &mut Draft, context: &Context, input: &Input) -> Result<SecurityGroup, Error> {
+    let meta = common::meta(context, input)?;
+    ensure_default(draft, context, &meta.project)?;
+    if meta.name.eq_ignore_ascii_case(DEFAULT) {
+        return Err(default_exists());
+    }
+    quota::check::<SecurityGroup>(draft, context, &meta.project, 1)?;
+    let stateful = input.truth("stateful").unwrap_or(true);
+    Ok(SecurityGroup { meta, stateful, is_default: false })
+}
+
+/// Makes a group without any rule, for who has rules for it.
+pub(crate) fn create_bare(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
+    let mut group = wanted(draft, context, input)?;
+    group.meta.revision = 1;
+    let id = group.meta.id;
+    draft.put(group);
+    Ok(id)
 }
 
 fn default_exists() -> Error {

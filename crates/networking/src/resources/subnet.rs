@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::network::{Networks, is_shared};
-use super::{Context, Resource, common, find};
+use super::{Context, Few, Resource, common, find};
 use crate::addresses::{automatic, ends, hosts, number, pools};
 use crate::attributes::{Attribute, Input, View};
 use crate::error::Error;
-use crate::kinds::{Kind, NAME, WORDS_OR_NULL, object, shown};
+use crate::kinds::{Kind, NAME, VERSION, WORDS_OR_NULL, object, shown};
 use crate::query::Query;
 use crate::quota;
 
@@ -23,10 +23,9 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<Subnet>>> = LazyLock::new(|| {
     attributes.extend([
         common::name(),
         Attribute::new("network_id", Kind::Id, |subnet: &Subnet, _| json!(subnet.network)).required(),
-        Attribute::new("ip_version", Kind::Number(4, 6), |subnet: &Subnet, _| {
-            json!(version(subnet.family()))
-        })
-        .post(),
+        Attribute::new("ip_version", VERSION, |subnet: &Subnet, _| json!(version(subnet.family())))
+            .post()
+            .query(),
         Attribute::new("cidr", CIDR, |subnet: &Subnet, _| json!(subnet.cidr)).post().query(),
         Attribute::new("gateway_ip", Kind::AddressOrNull, |subnet: &Subnet, _| json!(subnet.gateway))
             .post()
@@ -114,7 +113,7 @@ impl Resource for Subnets {
     const NAME: &'static str = "subnet";
     const PLURAL: &'static str = "subnets";
     const COLLECTION: &'static str = "subnets";
-    const FILTERS: &'static [&'static str] = &["shared", "router:external"];
+    const FILTERS: &'static [&'static str] = &["shared"];
 
     fn attributes() -> &'static [Attribute<Subnet>] {
         &ATTRIBUTES
@@ -142,18 +141,15 @@ impl Resource for Subnets {
         model.of_project(project, None).chain(there).collect()
     }
 
-    fn wants(subnet: &Subnet, filter: &str, values: &[String], view: &View<'_>) -> bool {
+    fn wants(subnet: &Subnet, _filter: &str, values: &[String], view: &View<'_>) -> bool {
         let network = view.model.get::<Network>(subnet.network);
-        let is = match filter {
-            "shared" => network.is_some_and(|network| is_shared(network, view)),
-            _ => return true,
-        };
+        let is = network.is_some_and(|network| is_shared(network, view));
         values.iter().any(|value| value.eq_ignore_ascii_case("true") == is)
     }
 
-    fn few<'a>(query: &Query, model: &'a Model) -> Option<Vec<&'a Arc<Subnet>>> {
+    fn few<'a>(query: &Query, model: &'a Model) -> Option<Few<'a, Subnet>> {
         if let Some(network) = query.one("network_id") {
-            return Some(model.subnets_of_network(network.parse().ok()?).collect());
+            return Some(Box::new(model.subnets_of_network(network.parse().ok()?)));
         }
         super::by_id_or_name(query, model)
     }
@@ -306,10 +302,10 @@ fn checked_cidr(draft: &Draft, network: &Network, cidr: Cidr, input: &Input) -> 
     {
         return Err(Error::invalid_input(format!("cidr '{cidr}' does not match the ip_version '{wanted}'")));
     }
+    let cidr = cidr.network();
     if cidr.prefix_len() == 0 {
         return Err(Error::invalid_input("0 is not allowed as CIDR prefix length"));
     }
-    let cidr = cidr.network();
     let multicast = match cidr.addr() {
         IpAddr::V4(address) => address.is_multicast(),
         IpAddr::V6(address) => address.is_multicast(),

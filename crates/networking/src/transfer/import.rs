@@ -13,7 +13,7 @@ use crate::kinds::list;
 use crate::query::flag;
 use crate::request::Request;
 use crate::resources::address_group::AddressGroups;
-use crate::resources::security_group::{SecurityGroups, ensure_default};
+use crate::resources::security_group::{SecurityGroups, create_bare, ensure_default};
 use crate::resources::{Context, Resource, common, rule_set};
 use crate::server::{Answer, Networking, changeable};
 
@@ -76,6 +76,9 @@ struct Entry<'a> {
     attributes: &'a Map<String, Value>,
 }
 
+/// How an object is made.
+type Create = fn(&mut Draft, &Context, &Input) -> Result<Uuid, Error>;
+
 impl Import<'_> {
     fn all(&mut self, draft: &mut Draft, file: &Value, prune: bool) -> Result<(), Error> {
         let file = file.as_object().ok_or_else(|| Error::bad_request("The file is not a map"))?;
@@ -85,11 +88,12 @@ impl Import<'_> {
             return Err(Error::bad_request(format!("Unrecognized attribute(s) '{}'", unknown.join(", "))));
         }
         ensure_default(draft, self.context, self.project)?;
-        let addresses = self.entries::<AddressGroups>(draft, file.get(ADDRESS_GROUPS))?;
+        let addresses =
+            self.entries::<AddressGroups>(draft, file.get(ADDRESS_GROUPS), AddressGroups::create)?;
         for entry in &addresses {
             self.addresses(draft, entry)?;
         }
-        let groups = self.entries::<SecurityGroups>(draft, file.get(GROUPS))?;
+        let groups = self.entries::<SecurityGroups>(draft, file.get(GROUPS), create_bare)?;
         for entry in &groups {
             self.group(draft, entry, &groups, &addresses)?;
         }
@@ -107,6 +111,7 @@ impl Import<'_> {
         &self,
         draft: &mut Draft,
         items: Option<&'f Value>,
+        with_rules: Create,
     ) -> Result<Vec<Entry<'f>>, Error> {
         let mut entries: Vec<Entry<'f>> = Vec::new();
         let items = items.filter(|items| !items.is_null());
@@ -129,7 +134,9 @@ impl Import<'_> {
             } else {
                 let own = json!({"name": name, "project_id": self.project});
                 let input = self.checked::<R>(Action::Create, &own)?;
-                R::create(draft, self.context, &input)?
+                // Who brings its rules gets no others first, which would count.
+                let create = if attributes.contains_key("rules") { with_rules } else { R::create };
+                create(draft, self.context, &input)?
             };
             entries.push(Entry { id, known_as, name, is_new: found.is_none(), attributes });
         }

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::attributes::Input;
 use crate::error::Error;
+use crate::kinds::{Kind, NAME};
 use crate::query::pairs;
 use crate::request::Request;
 use crate::resources::{Context, common};
@@ -26,7 +27,11 @@ const ADDRESS_GROUPS: &str = "address_groups";
 /// The project that a request is about: that of who asks, or another for administrators.
 fn project(request: &Request, context: &Context) -> Result<String, Error> {
     let given = pairs(&request.query).into_iter().filter(|(key, _)| key == "project_id");
-    let input = Input(given.map(|(key, value)| (key, value.into())).collect());
+    let mut input = Input::default();
+    for (key, value) in given {
+        let project = Kind::Text(NAME).check(&value.into());
+        input.0.insert(key, project.map_err(|reason| Error::invalid_attribute("project_id", reason))?);
+    }
     common::project(context, &input)
 }
 

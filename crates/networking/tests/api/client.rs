@@ -17,7 +17,7 @@ use tower::ServiceExt;
 use uuid::Uuid;
 
 /// A token says it all: `user:project:role,role`.
-struct Words;
+pub(crate) struct Words;
 
 impl Authenticate for Words {
     fn caller<'a>(
@@ -74,6 +74,10 @@ pub(crate) fn shared() -> &'static Arc<Api> {
 
 impl Api {
     pub(crate) fn start() -> Arc<Self> {
+        Self::with(Options::default())
+    }
+
+    pub(crate) fn with(options: Options) -> Arc<Self> {
         let ovn = portcullis_testkit::ovn();
         let remotes = vec![ovn.northbound().parse().unwrap()];
         let (store, router) = RUNTIME.block_on(async {
@@ -83,7 +87,7 @@ impl Api {
                 durable: false,
                 coexist: false,
                 read_only: false,
-                options: Options::default(),
+                options,
             });
             store.opened().await.unwrap();
             let router = Networking::new(store.clone(), Settings::default(), Arc::new(Words), false).router();
@@ -135,20 +139,20 @@ impl User {
         self.send_if(method, path, body, None)
     }
 
-    /// Sends a request that holds only for a revision.
+    /// Sends a request that holds only under a condition.
     pub(crate) fn send_if(
         &self,
         method: &str,
         path: &str,
         body: impl Into<Body>,
-        revision: Option<u64>,
+        condition: Option<&str>,
     ) -> Reply {
         let request = Request::builder()
             .method(method)
             .uri(format!("/v2.0/{path}"))
             .header("x-auth-token", format!("somebody:{}:{}", self.project, self.role));
-        let request = match revision {
-            Some(revision) => request.header("if-match", format!("revision_number={revision}")),
+        let request = match condition {
+            Some(condition) => request.header("if-match", condition),
             None => request,
         };
         let request = request.body(body.into()).unwrap();

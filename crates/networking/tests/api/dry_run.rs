@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::client::{Reply, User, id, shared};
+use crate::client::{Api, Reply, User, id, shared};
 
 fn changes(reply: &Reply) -> Vec<Value> {
     assert_eq!(reply.status, 200, "{}", reply.text);
@@ -107,6 +107,106 @@ fn other_projects_ports_are_counted_and_not_named() {
     owner.make("rbac-policies", "rbac_policy", policy);
     other.port(json!({"network_id": other.network(), "security_groups": [group]}));
     let rule = json!({"security_group_rule": {"security_group_id": group, "direction": "ingress"}});
-    let change = &changes(&owner.post("security-group-rules?dry_run=true", rule))[0];
-    assert_eq!((&change["ports"], &change["count"]), (&json!([]), &json!(1)));
+    let reply = owner.post("security-group-rules?dry_run=true", rule);
+    assert_eq!(changes(&reply), Vec::<Value>::new());
+    assert_eq!(reply.body["dry_run"]["reach"]["others"], 1);
+}
+
+#[test]
+fn what_other_projects_let_through_is_theirs() {
+    let api = shared();
+    let (owner, other) = (api.user("member"), api.user("member"));
+    let network = owner.network();
+    owner.subnet(&network, "10.6.0.0/24");
+    let share = |kind: &str, object: &str| {
+        let policy = json!({
+            "object_type": kind, "object_id": object, "action": "access_as_shared", "target_tenant": other.project
+        });
+        owner.make("rbac-policies", "rbac_policy", policy);
+    };
+    share("network", &network);
+    let peers = owner.group("peers");
+    share("security_group", &peers);
+    // The other lets members of the group in, to one port.
+    let theirs = other.group("theirs");
+    other.rule(json!({
+        "security_group_id": theirs, "direction": "ingress", "protocol": "tcp", "port_range_min": 4711,
+        "port_range_max": 4711, "remote_group_id": peers
+    }));
+    let port = id(&other.port(json!({"network_id": network, "security_groups": [theirs, peers]})));
+    let address = other.get(&format!("ports/{port}"))["port"]["fixed_ips"][0]["ip_address"].clone();
+
+    let gone = owner.delete(&format!("ports/{port}?dry_run=true"));
+    let member = json!({"port": {"network_id": network, "security_groups": [peers]}});
+    let member = owner.post("ports?dry_run=true", member);
+    for reply in [&gone, &member] {
+        let reach = &reply.body["dry_run"]["reach"];
+        assert_eq!(reach["others"], 1, "{}", reply.text);
+        assert!(!reach.to_string().contains("4711"), "{reach}");
+    }
+
+    // A rule of the other's goes with the group that it is about, and is not named.
+    let asked = owner.with("admin").delete(&format!("security-groups/{peers}?dry_run=true"));
+    assert_eq!(asked.kind(), "SecurityGroupInUse");
+    other.put(&format!("ports/{port}"), json!({"port": {"security_groups": [theirs]}}));
+    let told = |user: &User| {
+        let reply = user.delete(&format!("security-groups/{peers}?dry_run=true"));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.body["dry_run"]["transaction"].to_string()
+    };
+    let (all, some) = (told(&owner.with("admin")), told(&owner));
+    assert!(all.contains(&theirs) && all.contains(&peers), "{all}");
+    assert!(!some.contains(&theirs) && some.contains(&peers), "{some}");
+    other.put(&format!("ports/{port}"), json!({"port": {"security_groups": [theirs, peers]}}));
+
+    // Nor who is in a group that others have put their ports into.
+    let stranger = api.user("member");
+    let policy = json!({
+        "object_type": "security_group", "object_id": peers, "action": "access_as_shared",
+        "target_tenant": stranger.project
+    });
+    owner.make("rbac-policies", "rbac_policy", policy);
+    let own = stranger.group("own");
+    let far = stranger.network();
+    stranger.subnet(&far, "10.5.0.0/24");
+    stranger.port(json!({"network_id": far, "security_groups": [own]}));
+    let rule = json!({"security_group_rule": {
+        "security_group_id": own, "direction": "ingress", "remote_group_id": peers
+    }});
+    let told = changes(&stranger.post("security-group-rules?dry_run=true", rule));
+    let opened = told[0]["ingress"]["opened"].to_string();
+    assert!(opened.contains(&peers) && !opened.contains(address.as_str().unwrap()), "{opened}");
+}
+
+#[test]
+fn new_ways_are_told() {
+    // An outside network is everybody's to see.
+    let api = Api::start();
+    let (admin, user) = (api.admin(), api.user("member"));
+    let outside = id(&admin.make("networks", "network", json!({"router:external": true})));
+    admin.subnet(&outside, "192.0.2.0/24");
+    let network = user.network();
+    let subnet = user.subnet(&network, "10.4.0.0/24");
+    let port = id(&user.port(json!({"network_id": network})));
+    let gateway = json!({"external_gateway_info": {"network_id": outside}});
+    let router = id(&user.make("routers", "router", gateway));
+    let ways = |reply: Reply, part: &str| reply.body["dry_run"]["reach"]["ways"][part].clone();
+
+    let path = format!("routers/{router}/add_router_interface");
+    let joined = json!({"subnet_id": subnet});
+    let line = json!([format!("router {router} is 10.4.0.1 in network {network}")]);
+    assert_eq!(ways(user.put(&format!("{path}?dry_run=1"), joined.clone()), "opened"), line);
+    assert_eq!(user.put(&path, joined).status, 200);
+    let asked = json!({"floatingip": {"floating_network_id": outside, "port_id": port}});
+    let led = ways(user.post("floatingips?dry_run=1", asked), "opened")[0].clone();
+    let led = led.as_str().unwrap();
+    assert!(
+        led.starts_with("192.0.2.") && led.ends_with(&format!(" leads to 10.4.0.2 of port {port}")),
+        "{led}"
+    );
+    let down = json!({"router": {"admin_state_up": false}});
+    let closed = ways(user.put(&format!("routers/{router}?dry_run=1"), down), "closed");
+    assert!(closed.as_array().unwrap().contains(&line[0]), "{closed}");
+    let renamed = user.put(&format!("routers/{router}?dry_run=1"), json!({"router": {"name": "x"}}));
+    assert_eq!(renamed.body["dry_run"]["reach"]["ways"], json!({"opened": [], "closed": []}));
 }

@@ -159,6 +159,98 @@ fn asks_both_ends() {
 }
 
 #[test]
+fn a_router_carries_what_it_has_interfaces_for() {
+    let user = shared().user("member");
+    let (near, far) = (user.network(), user.network());
+    let subnets =
+        [(&near, "10.1.0.0/24"), (&near, "fd00:1::/64"), (&far, "10.2.0.0/24"), (&far, "fd00:2::/64")];
+    let subnets = subnets.map(|(network, cidr)| user.subnet(network, cidr));
+    let [from, to] = [&near, &far]
+        .map(|network| id(&user.port(json!({"network_id": network, "port_security_enabled": false}))));
+    let router = id(&user.make("routers", "router", json!({"name": "r"})));
+    let ask = |version: u8| {
+        let question = json!({
+            "from_port_id": from, "to_port_id": to, "ip_version": version, "protocol": "tcp", "port": 22
+        });
+        user.post("explain", question).body["explain"]["verdict"].as_str().unwrap().to_owned()
+    };
+    let join = |subnet: &String| {
+        let reply = user.put(&format!("routers/{router}/add_router_interface"), json!({"subnet_id": subnet}));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.body["port_id"].as_str().unwrap().to_owned()
+    };
+    join(&subnets[0]);
+    let door = join(&subnets[2]);
+    assert_eq!((ask(4), ask(6)), ("allow".into(), "drop".into()), "it joins the IPv4 subnets alone");
+    join(&subnets[1]);
+    join(&subnets[3]);
+    assert_eq!(ask(6), "allow");
+    let up = |path: &str, kind: &str, up: bool| {
+        assert_eq!(user.put(path, json!({ kind: {"admin_state_up": up} })).status, 200);
+    };
+    up(&format!("ports/{door}"), "port", false);
+    assert_eq!(ask(4), "drop", "its interface is down");
+    up(&format!("ports/{door}"), "port", true);
+    up(&format!("routers/{router}"), "router", false);
+    assert_eq!(ask(4), "drop", "it is down");
+}
+
+#[test]
+fn groups_of_others_are_not_told_of() {
+    let api = shared();
+    let (owner, other) = (api.user("member"), api.user("member"));
+    let networks = [owner.network(), owner.network()];
+    for (number, network) in networks.iter().enumerate() {
+        owner.subnet(network, &format!("10.{number}.0.0/24"));
+        let policy = json!({
+            "object_type": "network", "object_id": network, "action": "access_as_shared",
+            "target_tenant": other.project
+        });
+        owner.make("rbac-policies", "rbac_policy", policy);
+    }
+    let secret = other.group("secret");
+    let rule = other.rule(json!({
+        "security_group_id": secret, "direction": "ingress", "protocol": "tcp", "port_range_min": 4711,
+        "port_range_max": 4711
+    }));
+    let router = id(&other.make("routers", "router", json!({"name": "hidden"})));
+    for network in &networks {
+        let door = id(&other.port(json!({"network_id": network})));
+        let reply = other.put(&format!("routers/{router}/add_router_interface"), json!({"port_id": door}));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+    }
+    let theirs = id(&other.port(json!({"network_id": networks[0], "security_groups": [secret]})));
+    let own = id(&owner.port(json!({"network_id": networks[1]})));
+    let ask = |user: &User, question: Value| {
+        let reply = user.post("explain", question);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.body["explain"].clone()
+    };
+    for (port, verdict, by) in [(4711, "allow", "rule"), (22, "drop", "deny-all")] {
+        let one = json!({
+            "port_id": theirs, "direction": "ingress", "remote_ip": "10.1.0.9", "protocol": "tcp", "port": port
+        });
+        let two = json!({"from_port_id": own, "to_port_id": theirs, "protocol": "tcp", "port": port});
+        for question in [one, two] {
+            let said = ask(&owner, question.clone());
+            let end = said["ends"].as_array().unwrap().last().unwrap();
+            assert_eq!((&said["verdict"], &end["decided"]["by"]), (&json!(verdict), &json!(by)), "{said}");
+            assert_eq!((&end["rules"], &end["to_allow"]), (&json!([]), &Value::Null), "{said}");
+            for hidden in ["secret", "tcp 4711", &rule, &secret, &router] {
+                assert!(!said.to_string().contains(hidden), "{hidden}: {said}");
+            }
+            if said.get("path").is_some() {
+                assert_eq!(said["path"], "a router of another project");
+            }
+        }
+        let question = json!({
+            "port_id": theirs, "direction": "ingress", "remote_ip": "10.1.0.9", "protocol": "tcp", "port": port
+        });
+        assert!(ask(&other, question).to_string().contains("secret"), "who has the group is told");
+    }
+}
+
+#[test]
 fn questions_that_cannot_be_answered() {
     let scene = scene();
     let base = json!({"port_id": scene.port, "direction": "ingress", "remote_ip": "10.0.7.9", "protocol": "tcp", "port": 1});
@@ -181,6 +273,12 @@ fn questions_that_cannot_be_answered() {
             "Invalid input for operation: local_ip and remote_ip are not of one family.",
         ),
         (json!({"foo": 1}), 400, "Unrecognized attribute(s) 'foo'"),
+        (
+            json!({"to_port_id": scene.port}),
+            400,
+            "'port_id' is about one port and 'to_port_id' about two: ask one question",
+        ),
+        (json!({"ip_version": 5}), 400, "Invalid input for ip_version. Reason: '5' is not in [4, 6]."),
         (json!({"direction": "up"}), 400, "Invalid input for direction. Reason: up is not in valid_values."),
     ] {
         let mut question = base.clone();

@@ -4,6 +4,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "`json!({…})` reads better without a borrow")]
 
 mod availability;
+mod away;
 mod client;
 mod default_rules;
 mod drift;
@@ -13,8 +14,13 @@ mod idempotent;
 mod openapi;
 mod packets;
 mod pages;
+mod ports;
 mod quotas;
 mod rbac_policies;
+mod requests;
 mod resources;
 mod rule_sets;
+mod rules;
+mod tenancy;
 mod transfer;
+mod uplink;

@@ -1,5 +1,6 @@
 //! What the groups let through, seen by packets.
 
+use portcullis_ovn::Options;
 use portcullis_testkit::{Host, Server as Listener, Target, can_connect, eventually, plug};
 use serde_json::{Value, json};
 
@@ -8,33 +9,37 @@ use std::sync::Arc;
 use crate::client::{Api, User};
 
 /// A machine on a port.
-struct Machine {
-    host: Host,
-    address: String,
-    port: Value,
+pub(crate) struct Machine {
+    pub(crate) host: Host,
+    pub(crate) address: String,
+    pub(crate) port: Value,
     _listeners: Vec<Listener>,
 }
 
 impl Machine {
-    fn reaches(&self, other: &Machine, target: Target) -> bool {
+    pub(crate) fn reaches(&self, other: &Machine, target: Target) -> bool {
         can_connect(&self.host, &other.address, target)
     }
 }
 
 /// An OVN with the API on it, and one project that uses it.
-struct Lab {
-    api: Arc<Api>,
-    client: User,
+pub(crate) struct Lab {
+    pub(crate) api: Arc<Api>,
+    pub(crate) client: User,
 }
 
 impl Lab {
     fn new() -> Self {
-        let api = Api::start();
+        Self::with(Options::default())
+    }
+
+    pub(crate) fn with(options: Options) -> Self {
+        let api = Api::with(options);
         let client = api.user("member");
         Lab { api, client }
     }
 
-    fn network(&self, cidr: &str) -> Value {
+    pub(crate) fn network(&self, cidr: &str) -> Value {
         let network = self.client.make("networks", "network", json!({"name": cidr}));
         let version = if cidr.contains(':') { 6 } else { 4 };
         let subnet = json!({"network_id": network["id"], "cidr": cidr, "ip_version": version});
@@ -42,18 +47,18 @@ impl Lab {
         network
     }
 
-    fn group(&self, name: &str) -> Value {
+    pub(crate) fn group(&self, name: &str) -> Value {
         self.client.make("security-groups", "security_group", json!({"name": name}))
     }
 
-    fn allow(&self, group: &Value, direction: &str, rule: Value) -> Value {
+    pub(crate) fn allow(&self, group: &Value, direction: &str, rule: Value) -> Value {
         let mut asked = json!({"security_group_id": group["id"], "direction": direction});
         merge(&mut asked, &rule);
         self.client.make("security-group-rules", "security_group_rule", asked)
     }
 
     /// Plugs a machine in, which listens on ports 22 and 23.
-    fn machine(&self, network: &Value, attributes: Value) -> Machine {
+    pub(crate) fn machine(&self, network: &Value, attributes: Value) -> Machine {
         let mut asked = json!({"network_id": network["id"]});
         merge(&mut asked, &attributes);
         let port = self.client.make("ports", "port", asked);
@@ -65,7 +70,7 @@ impl Lab {
         Machine { host, address, port, _listeners: listeners }
     }
 
-    fn change_port(&self, machine: &Machine, attributes: Value) {
+    pub(crate) fn change_port(&self, machine: &Machine, attributes: Value) {
         let path = format!("ports/{}", machine.port["id"].as_str().unwrap());
         let reply = self.client.put(&path, json!({"port": attributes}));
         assert_eq!(reply.status, 200, "{}", reply.text);
@@ -73,7 +78,7 @@ impl Lab {
 
     /// Waits until what was asked is in force, and looks whether nothing else is there.
     #[track_caller]
-    fn settle(&self) {
+    pub(crate) fn settle(&self) {
         self.api.ovn.settle().unwrap();
         self.api.assert_no_drift();
     }
@@ -85,10 +90,10 @@ fn merge(into: &mut Value, from: &Value) {
     }
 }
 
-const SSH: Target = Target::Tcp(22);
+pub(crate) const SSH: Target = Target::Tcp(22);
 const TELNET: Target = Target::Tcp(23);
 
-fn ssh() -> Value {
+pub(crate) fn ssh() -> Value {
     json!({"protocol": "tcp", "port_range_min": 22, "port_range_max": 22})
 }
 
@@ -248,18 +253,22 @@ fn ipv6_is_filtered_like_ipv4() {
 fn a_port_speaks_in_its_own_name_only() {
     let lab = Lab::new();
     let network = lab.network("10.0.0.0/24");
-    let (one, two) = (lab.machine(&network, json!({})), lab.machine(&network, json!({})));
+    // Whoever speaks is let in, so that nothing but the guard is left to say no.
+    let group = lab.group("anybody");
+    lab.allow(&group, "ingress", ssh());
+    let anybody = json!({"security_groups": [group["id"]]});
+    let (one, two) = (lab.machine(&network, json!({})), lab.machine(&network, anybody));
     lab.settle();
     eventually("as itself it gets through", || one.reaches(&two, SSH));
     one.host.run(&format!("ip address del {}/24 dev eth0", one.address));
     one.host.run("ip address add 10.0.0.99/24 dev eth0");
     assert!(!one.reaches(&two, SSH), "the address is not its own");
+    lab.change_port(&one, json!({"fixed_ips": []}));
+    lab.settle();
+    assert!(!one.reaches(&two, SSH), "and without any it is nobody, not everybody");
 
     let pairs = json!({"allowed_address_pairs": [{"ip_address": "10.0.0.99"}]});
     lab.change_port(&one, pairs);
-    let group = lab.group("anybody");
-    lab.allow(&group, "ingress", ssh());
-    lab.change_port(&two, json!({"security_groups": [group["id"]]}));
     lab.settle();
     eventually("now it is", || one.reaches(&two, SSH));
 }

@@ -126,6 +126,29 @@ fn a_policy_makes_a_network_external() {
 }
 
 #[test]
+fn what_is_not_external_any_more_is_nobodys_way_out() {
+    let api = shared();
+    let (admin, owner, other) = (api.admin(), api.user("member"), api.user("member"));
+    let network = owner.network();
+    let subnet = owner.subnet(&network, "192.0.2.0/24");
+    let policy = json!({
+        "object_type": "network", "object_id": network, "action": "access_as_external",
+        "target_tenant": other.project
+    });
+    let policy = id(&owner.make("rbac-policies", "rbac_policy", policy));
+    share(&owner, "network", &network, &api.user("member").project);
+    assert_eq!(other.send("GET", &format!("subnets/{subnet}"), "").status, 200);
+    let inside = json!({"network": {"router:external": false}});
+    assert_eq!(admin.put(&format!("networks/{network}"), inside).status, 200);
+    for path in [format!("networks/{network}"), format!("subnets/{subnet}")] {
+        assert_eq!(other.send("GET", &path, "").status, 404, "{path}");
+    }
+    assert_eq!(owner.send("GET", &format!("rbac-policies/{policy}"), "").status, 404);
+    let left = owner.get("rbac-policies");
+    assert_eq!(left["rbac_policies"].as_array().unwrap().len(), 1, "who may use it still may");
+}
+
+#[test]
 fn lists_are_filtered_and_limited() {
     let api = shared();
     let owner = api.user("member");

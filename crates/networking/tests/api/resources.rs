@@ -48,3 +48,37 @@ fn everything_is_made_changed_and_removed_without_a_trace() {
     gone(format!("routers/{router}"));
     gone(format!("networks/{network}"));
 }
+
+#[test]
+fn a_gateway_stays_the_same_port() {
+    let api = Api::start();
+    let admin = api.admin();
+    let outside = id(&admin.make("networks", "network", json!({"router:external": true})));
+    // Two subnets with one way on.
+    let subnets = ["192.0.2.0/25", "192.0.2.128/25"].map(|cidr| {
+        let subnet = json!({
+            "network_id": outside, "cidr": cidr, "ip_version": 4, "gateway_ip": "192.0.2.1"
+        });
+        json!({"subnet_id": id(&admin.make("subnets", "subnet", subnet))})
+    });
+    let gateway = json!({"network_id": outside, "external_fixed_ips": subnets});
+    let router = id(&admin.make("routers", "router", json!({ "external_gateway_info": gateway })));
+    api.assert_no_drift();
+    let port = || admin.get(&format!("ports?device_id={router}"))["ports"][0].clone();
+    let before = port();
+    assert_eq!(before["fixed_ips"].as_array().unwrap().len(), 2);
+    let tags = format!("ports/{}/tags", id(&before));
+    assert_eq!(admin.put(&tags, json!({"tags": ["edge"]})).status, 200);
+    for info in [
+        json!({"network_id": outside, "enable_snat": false}),
+        json!({"network_id": outside, "external_fixed_ips": [subnets[0]]}),
+    ] {
+        let reply =
+            admin.put(&format!("routers/{router}"), json!({"router": {"external_gateway_info": info}}));
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        api.assert_no_drift();
+        let now = port();
+        assert_eq!((&now["id"], &now["tags"]), (&before["id"], &json!(["edge"])));
+    }
+    assert_eq!(port()["fixed_ips"].as_array().unwrap().len(), 1);
+}

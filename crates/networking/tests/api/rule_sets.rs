@@ -51,9 +51,11 @@ fn a_rule_set_is_replaced_and_what_stays_keeps_its_id() {
     assert!(ids(&after).contains(&ids(&reply.body["security_group"])[0]));
     let nothing = json!({"security_group_rules": []});
     let revision = reply.body["security_group"]["revision_number"].as_u64();
-    let stale = user.send_if("PUT", &path, nothing.to_string(), revision.map(|number| number - 1));
+    let is = |number: u64| format!("revision_number={number}");
+    let (stale, revision) = (revision.map(|number| is(number - 1)), revision.map(is));
+    let stale = user.send_if("PUT", &path, nothing.to_string(), stale.as_deref());
     assert_eq!((stale.status.as_u16(), stale.kind()), (412, "RevisionNumberConstraintFailed"));
-    let reply = user.send_if("PUT", &path, nothing.to_string(), revision);
+    let reply = user.send_if("PUT", &path, nothing.to_string(), revision.as_deref());
     assert_eq!(rules(&reply.body["security_group"]), Vec::<Value>::new());
 }
 

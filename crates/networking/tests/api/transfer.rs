@@ -234,3 +234,20 @@ proptest! {
         prop_assert_eq!(seen, groups.len());
     }
 }
+
+#[test]
+fn a_file_needs_room_for_its_own_rules_only() {
+    let api = shared();
+    let (user, admin) = (api.user("member"), api.admin());
+    let groups = user.get("security-groups");
+    let has = groups["security_groups"][0]["security_group_rules"].as_array().unwrap().len();
+    let limit = json!({"quota": {"security_group_rule": has + 1}});
+    assert_eq!(admin.put(&format!("quotas/{}", user.project), limit).status, 200);
+    let file = "security_groups: [{name: web, rules: [{direction: ingress}]}]";
+    let reply = user.send("PUT", "security-groups/import", file);
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let groups = user.get("security-groups?name=web");
+    assert_eq!(groups["security_groups"][0]["security_group_rules"].as_array().unwrap().len(), 1);
+    let file = "security_groups: [{name: other}]";
+    assert_eq!(user.send("PUT", "security-groups/import", file).kind(), "OverQuota");
+}

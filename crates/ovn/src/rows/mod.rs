@@ -12,6 +12,8 @@ mod port;
 mod router;
 mod security_group;
 mod subnet;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use portcullis_core::{Cidr, Family};
@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::{Desired, Scene, Wanted, network, number, subnet};
 use crate::Mac;
+use crate::acl::NOBODY;
 use crate::objects::{Ipv6Mode, Network, Port, Router, Subnet};
 use crate::tables::{
     DHCP_OPTIONS, GATEWAY_CHASSIS, NOTE, PORT_GROUP, ROUTER, ROUTER_PORT, SWITCH, SWITCH_PORT,
@@ -22,7 +23,7 @@ pub(super) fn rows(desired: &mut Desired, scene: Scene<'_>, port: Option<&Arc<Po
     let mut row = Wanted::of(&**port)
         .with("name", id.to_string())
         .with("enabled", port.admin_state_up)
-        .with_set("port_security", guard(port));
+        .with_set("port_security", guard(scene, port));
     if let Some(router) = port.router() {
         row =
             row.with("type", "router").with_set("addresses", ["router"]).map("options", router_options(port));
@@ -55,6 +56,9 @@ fn own(port: &Port) -> impl Iterator<Item = String> + '_ {
 /// Where the switch sends what is for the port.
 fn addresses(port: &Port) -> Vec<String> {
     let mut addresses = vec![with_addresses(port.mac, own(port))];
+    // Whose address is taken over by another machine of a cluster may have a hardware address of its own.
+    let others: BTreeSet<Mac> = port.address_pairs.iter().filter_map(|pair| pair.mac).collect();
+    addresses.extend(others.into_iter().filter(|mac| *mac != port.mac).map(|mac| mac.to_string()));
     if !port.port_security {
         // It may speak for others, so it also gets what nobody is known for.
         addresses.push("unknown".to_owned());
@@ -63,8 +67,8 @@ fn addresses(port: &Port) -> Vec<String> {
 }
 
 /// In whose name the port may speak.
-fn guard(port: &Port) -> Vec<String> {
-    if !port.port_security || port.is_router() {
+fn guard(scene: Scene<'_>, port: &Port) -> Vec<String> {
+    if !port.port_security || port.router().is_some() {
         return Vec::new();
     }
     let mut names: BTreeMap<Mac, Vec<String>> = BTreeMap::from([(port.mac, own(port).collect())]);
@@ -75,6 +79,12 @@ fn guard(port: &Port) -> Vec<String> {
             _ => pair.address.clone(),
         };
         names.entry(pair.mac.unwrap_or(port.mac)).or_default().push(address);
+    }
+    // To OVN a hardware address alone has all addresses. Where there are some to be had, who has none speaks as nobody.
+    if scene.model.subnets_of_network(port.network).next().is_some() {
+        for addresses in names.values_mut().filter(|addresses| addresses.is_empty()) {
+            addresses.extend(NOBODY.map(|address| address.to_string()));
+        }
     }
     names.into_iter().map(|(mac, addresses)| with_addresses(mac, addresses.into_iter())).collect()
 }
@@ -124,15 +134,16 @@ fn dhcp(desired: &mut Desired, scene: Scene<'_>, port: &Port, family: Family) ->
 /// The router's end.
 fn router_port(desired: &mut Desired, scene: Scene<'_>, port: &Port, router: Uuid) {
     let model = scene.model;
+    let networks = port.fixed_ips.iter().filter_map(|fixed| {
+        let subnet = model.get::<Subnet>(fixed.subnet)?;
+        Some(format!("{}/{}", fixed.address, subnet.cidr.prefix_len()))
+    });
+    let networks: Vec<String> = networks.collect();
     // Without an address there is nothing for a router to be in the network.
-    if model.get::<Router>(router).is_none() || port.fixed_ips.is_empty() {
+    if model.get::<Router>(router).is_none() || networks.is_empty() {
         return;
     }
     let uuid = number(port.meta.id, "router");
-    let subnets = || {
-        port.fixed_ips.iter().filter_map(|fixed| Some((fixed.address, model.get::<Subnet>(fixed.subnet)?)))
-    };
-    let networks = subnets().map(|(address, subnet)| format!("{address}/{}", subnet.cidr.prefix_len()));
     let mut row = Wanted::derived()
         .with("name", router_port_name(port.meta.id))
         .with("mac", port.mac.to_string())

@@ -27,7 +27,8 @@ pub(super) fn rows(desired: &mut Desired, scene: Scene<'_>, router: Option<&Arc<
 fn gateway(desired: &mut Desired, scene: Scene<'_>, router: &Router) {
     let Some(gateway) = &router.gateway else { return };
     let id = router.meta.id;
-    let Some(outside) = scene.model.get::<Port>(gateway.port) else { return };
+    let outside = scene.model.get::<Port>(gateway.port).filter(|port| port.router() == Some(id));
+    let Some(outside) = outside else { return };
     for fixed in &outside.fixed_ips {
         let nexthop = scene.model.get::<Subnet>(fixed.subnet).and_then(|subnet| subnet.gateway);
         let Some(nexthop) = nexthop else { continue };
@@ -36,6 +37,10 @@ fn gateway(desired: &mut Desired, scene: Scene<'_>, router: &Router) {
             Family::V6 => "::/0",
         };
         let uuid = number(id, &format!("default {nexthop}"));
+        // Two subnets outside may have the same way on.
+        if desired.rows.contains_key(&(STATIC_ROUTE, uuid)) {
+            continue;
+        }
         let row = Wanted::derived()
             .with("ip_prefix", everything)
             .with("nexthop", nexthop.to_string())

@@ -36,8 +36,8 @@ pub(super) fn dhcp_options(scene: Scene<'_>, subnet: &Subnet) -> Option<BTreeMap
         (!servers.is_empty()).then(|| format!("{{{}}}", servers.join(", ")))
     };
     let domain = if network.dns_domain.is_empty() { &scene.options.dns_domain } else { &network.dns_domain };
-    // OVN writes a text between quotes.
-    let domain = (!domain.is_empty()).then(|| format!("\"{}\"", domain.trim_end_matches('.')));
+    let domain = Some(domain.trim_end_matches('.')).filter(|domain| !domain.is_empty());
+    let domain = domain.and_then(crate::dhcp::quoted);
     match subnet.family() {
         Family::V4 => {
             let server = subnet.gateway.unwrap_or_else(|| first_host(subnet.cidr));

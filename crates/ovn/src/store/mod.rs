@@ -5,6 +5,7 @@ mod writer;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use portcullis_ovsdb::{Change, Client, Columns, Journal, Place, Remote, Schema, Settings, Tls, Transaction};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -116,6 +117,9 @@ const JOURNAL: Uuid = Uuid::from_u128(0x706f_7274_6375_6c6c_6973_6a6f_7572_6e61)
 const JOURNAL_KIND: &str = "journal";
 const FORMAT_KEY: &str = "portcullis:format";
 
+/// For how long rows that just came in are waited to become objects.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Store {
     /// Starts following a database. Must be called within a tokio runtime.
     pub fn start(settings: StoreSettings) -> Self {
@@ -186,18 +190,19 @@ impl Store {
     /// What would have to be done to the database so that it holds what its objects need: nothing, unless somebody else
     /// changed rows of ours.
     pub fn drift(&self) -> Transaction {
+        let deadline = Instant::now() + PATIENCE;
         loop {
             let model = self.model();
             let drift = self.inner.client.read(|replica| {
                 // The objects are a moment behind the rows while a change comes in.
                 let row = replica.row(NOTE, JOURNAL);
                 let generation = row.map_or(0, |row| Journal::generation_in(row.get("records")));
-                (generation == model.generation)
+                (generation == model.generation || Instant::now() > deadline)
                     .then(|| mend(&model, &self.inner.options, replica).transaction)
             });
             match drift {
                 Some(drift) => return drift,
-                None => std::thread::yield_now(),
+                None => std::thread::sleep(Duration::from_millis(1)),
             }
         }
     }

@@ -8,10 +8,11 @@ use portcullis_ovsdb::{Client, CommitError, Journal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 use tracing::{error, info, warn};
+use uuid::Uuid;
 
 use super::models::{Expected, Models, SOON};
 use super::{FORMAT, FORMAT_KEY, JOURNAL, OpenError, Rejected, StoreError};
-use crate::draft::{Draft, Plan, mend, mend_one, mend_surplus};
+use crate::draft::{Draft, Plan, mend, mend_each};
 use crate::model::Model;
 use crate::rows::{Meaning, meaning};
 use crate::tables::{ADDRESS_SET, DHCP_OPTIONS, NOTE, PORT_GROUP, ROUTER, SWITCH};
@@ -259,24 +260,17 @@ impl Writer {
         }
     }
 
-    /// The same object by object, so that one that the database does not take leaves the others be.
+    /// The same row by row, so that one that the database does not take leaves the others be.
     async fn mend_each(&self) -> bool {
-        let ids = self.models.current().ids();
-        for target in ids.into_iter().map(Some).chain([None]) {
+        let model = self.models.current();
+        let plans = self.client.read(|replica| mend_each(&model, &self.options, replica));
+        for (row, plan) in plans {
             let model = self.models.current();
-            let plan = self.client.read(|replica| match target {
-                Some((kind, id)) => mend_one(&model, &self.options, replica, kind, id),
-                None => mend_surplus(&model, &self.options, replica),
-            });
-            if plan.transaction.is_empty() {
-                continue;
-            }
-            let kind = target.map(|(kind, _)| kind.name());
-            let id = target.map(|(_, id)| id.to_string());
+            let (table, row) = row.map_or(("", Uuid::nil()), |row| row);
             match self.carry_out(plan, &model, &model).await {
-                Ok(()) => warn!(kind, id, "rows were not as an object needs them, and were put right"),
+                Ok(()) => warn!(table, %row, "a row was not as the objects need it, and was put right"),
                 Err(CommitError::Refused(error)) => {
-                    error!(kind, id, %error, "rows are not as an object needs them, and cannot be put right");
+                    error!(table, %row, %error, "a row is not as the objects need it, and cannot be put right");
                 }
                 Err(_) => return false,
             }
@@ -392,4 +386,59 @@ fn decide_boldly(batch: &mut Batch, base: &Arc<Model>) -> Option<Draft> {
         }
     }
     Some(draft)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::objects::{Meta, Network};
+
+    type Reply = oneshot::Receiver<Result<(), Rejected<&'static str>>>;
+
+    /// Somebody who adds a network, and then says what he thinks of it.
+    fn job(name: &'static str, opinion: fn() -> Result<(), &'static str>) -> (Box<dyn Work>, Reply) {
+        let (reply, answer) = oneshot::channel();
+        let decide = move |draft: &mut Draft| {
+            let meta = Meta { id: Uuid::new_v4(), name: name.to_owned(), ..Meta::default() };
+            draft.put(Network { meta, ..Network::default() });
+            opinion()
+        };
+        (Box::new(Job::new(decide, reply)), answer)
+    }
+
+    fn names(draft: &Draft) -> Vec<String> {
+        let mut names: Vec<_> = draft.all::<Network>(None).map(|network| network.meta.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn of_who_decides_against_it_nothing_is_left() {
+        let (mut batch, _answers): (Batch, Vec<_>) =
+            [job("a", || Ok(())), job("b", || Err("no")), job("c", || Ok(()))].into_iter().unzip();
+        let draft = decide(&mut batch, &Arc::default());
+        assert_eq!((names(&draft), batch.len()), (vec!["a".to_owned(), "c".to_owned()], 3));
+    }
+
+    #[test]
+    fn who_breaks_down_is_answered_and_taken_out() {
+        let (mut batch, mut answers): (Batch, Vec<_>) =
+            [job("a", || Ok(())), job("b", || panic!("a mistake that a test makes"))].into_iter().unzip();
+        let draft = decide(&mut batch, &Arc::default());
+        assert_eq!((names(&draft), batch.len()), (vec!["a".to_owned()], 1));
+        let answer = answers[1].try_recv().unwrap();
+        assert!(matches!(answer, Err(Rejected::Store(StoreError::Broken))), "{answer:?}");
+    }
+
+    #[test]
+    fn a_refusal_for_what_did_not_come_about_is_none() {
+        let (mut batch, mut answers): (Batch, Vec<_>) =
+            [job("a", || Err("alone")), job("b", || Ok(())), job("c", || Err("after b"))].into_iter().unzip();
+        decide(&mut batch, &Arc::default());
+        finish(batch, &StoreError::InDoubt);
+        let [a, b, c] = [0, 1, 2].map(|place: usize| answers[place].try_recv().unwrap());
+        assert!(matches!(a, Err(Rejected::Decided("alone"))), "{a:?}");
+        assert!(matches!(b, Err(Rejected::Store(StoreError::InDoubt))), "{b:?}");
+        assert!(matches!(c, Err(Rejected::Store(StoreError::InDoubt))), "{c:?}");
+    }
 }

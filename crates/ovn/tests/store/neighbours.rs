@@ -1,7 +1,9 @@
 use std::convert::Infallible;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use portcullis_core::Direction;
-use portcullis_ovn::objects::{Port, Rule, SecurityGroup};
+use portcullis_ovn::objects::{Network, Port, Rule, SecurityGroup};
 use portcullis_ovn::{OpenError, Rejected, Store, StoreError};
 use portcullis_testkit::{Northbound, eventually};
 
@@ -103,6 +105,136 @@ async fn what_somebody_changes_while_it_runs_is_put_right_too() {
     assert_eq!(store.model().generation, generation);
 }
 
+/// A network with a filtered port, and the rule that drops what nobody allows.
+async fn filtered(store: &Store, northbound: &Northbound) -> String {
+    let network = Network { meta: meta("net"), physical: Some("wire".into()), ..Network::default() };
+    store
+        .change(move |draft| {
+            draft.put(network.clone());
+            draft.put(Port { meta: meta("vm"), network: network.meta.id, ..Port::default() });
+            Ok::<_, Infallible>(())
+        })
+        .await
+        .unwrap();
+    let deny =
+        northbound.nbctl(&["--bare", "--columns=_uuid", "find", "ACL", "action=drop", "direction=to-lport"]);
+    deny.trim().to_owned()
+}
+
+fn drops(northbound: &Northbound, rule: &str) -> bool {
+    northbound.nbctl(&["get", "ACL", rule, "action"]).trim() == "drop"
+}
+
+fn journal(northbound: &Northbound) -> String {
+    let found = ["--bare", "--columns=_uuid", "find", "DNS", "external_ids:portcullis\\:kind=journal"];
+    northbound.nbctl(&found).trim().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_comes_together_with_a_change_is_put_right_too() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    let deny = filtered(&store, &northbound).await;
+
+    // A change of ours, and one of somebody else, which the server takes up at the same time.
+    let server = Pid::from_raw(i32::try_from(northbound.process().unwrap()).unwrap());
+    kill(server, Signal::SIGSTOP).unwrap();
+    let ours = tokio::spawn({
+        let store = store.clone();
+        async move { store.change(|draft| Ok::<_, Infallible>(add_group(draft, "group"))).await }
+    });
+    let theirs = std::thread::spawn({
+        let (remote, deny) = (northbound.remote(), deny.clone());
+        move || {
+            let arguments =
+                [&*format!("--db={remote}"), "--no-leader-only", "set", "ACL", &deny, "action=allow"];
+            std::process::Command::new("ovn-nbctl").args(arguments).status().unwrap()
+        }
+    });
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    kill(server, Signal::SIGCONT).unwrap();
+    assert!(theirs.join().unwrap().success());
+    ours.await.unwrap().unwrap();
+    eventually("what nobody allows is dropped again", || {
+        drops(&northbound, &deny) && store.drift().is_empty()
+    });
+
+    // The same with a change of another server.
+    let (journal, next) = (journal(&northbound), store.model().generation + 1);
+    let counted = format!("records:generation={next}");
+    northbound.nbctl(&["set", "DNS", &journal, &counted, "--", "set", "ACL", &deny, "action=allow"]);
+    eventually("what nobody allows is dropped once more", || {
+        drops(&northbound, &deny) && store.drift().is_empty()
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_note_on_our_rows_is_theirs() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    let deny = filtered(&store, &northbound).await;
+    let generation = store.model().generation;
+    northbound.nbctl(&["set", "ACL", &deny, "external_ids:note=theirs"]);
+    let noted = || northbound.nbctl(&["get", "ACL", &deny, "external_ids:note"]).trim() == "theirs";
+    tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+    assert!(noted() && store.model().generation == generation);
+    store.change(|draft| Ok::<_, Infallible>(add_network(draft, "other"))).await.unwrap();
+    assert!(noted() && store.drift().is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_database_does_not_take_leaves_the_rest_be() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    let deny = filtered(&store, &northbound).await;
+    drop(store);
+    let switch = northbound.nbctl(&["--bare", "--columns=_uuid", "list", "Logical_Switch"]);
+    // More than OVN has.
+    northbound.nbctl(&["set", "Logical_Switch", switch.trim(), "external_ids:portcullis\\:vlan=5000"]);
+    northbound.nbctl(&["set", "ACL", &deny, "action=allow"]);
+    let store = open(&[northbound.remote()]).await;
+    assert!(drops(&northbound, &deny));
+    assert!(!store.drift().is_empty(), "what cannot be is told");
+    store.change(|draft| Ok::<_, Infallible>(add_group(draft, "group"))).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_count_that_cannot_go_on_begins_anew() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    store.change(|draft| Ok::<_, Infallible>(add_network(draft, "net"))).await.unwrap();
+    let beyond = "records:generation=9999999999999999999";
+    northbound.nbctl(&["set", "DNS", &journal(&northbound), beyond]);
+    eventually("it was seen", || store.model().generation == 0);
+    store.change(|draft| Ok::<_, Infallible>(add_network(draft, "other"))).await.unwrap();
+    assert_eq!(store.model().generation, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_breaks_down_in_deciding_breaks_nobody_else() {
+    let northbound = Northbound::start();
+    let store = open(&[northbound.remote()]).await;
+    let broken = store.change(|draft| -> Result<(), Infallible> {
+        add_network(draft, "half");
+        panic!("a mistake that a test makes");
+    });
+    let whole = store.change(|draft| Ok::<_, Infallible>(add_network(draft, "whole")));
+    let (broken, whole) = tokio::join!(broken, whole);
+    assert!(matches!(broken, Err(Rejected::Store(StoreError::Broken))), "{broken:?}");
+    whole.unwrap();
+    let names: Vec<String> =
+        store.model().all::<Network>(None).map(|network| network.meta.name.clone()).collect();
+    assert_eq!(names, ["whole"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_older_database_lacks_is_told() {
+    let northbound = Northbound::without_column("Logical_Router_Static_Route", "route_table");
+    let refused = Store::start(settings(&[northbound.remote()])).opened().await.unwrap_err();
+    let OpenError::TooOld { missing, .. } = &refused else { panic!("{refused}") };
+    assert_eq!(missing, &["Logical_Router_Static_Route.route_table"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_read_stops_every_change() {
     let northbound = Northbound::start();
@@ -126,15 +258,12 @@ async fn what_a_later_version_wrote_is_not_touched() {
     let northbound = Northbound::start();
     let store = open(&[northbound.remote()]).await;
     store.change(|draft| Ok::<_, Infallible>(add_network(draft, "net"))).await.unwrap();
+    northbound.nbctl(&["set", "DNS", &journal(&northbound), "external_ids:portcullis\\:format=2"]);
+    eventually("it was seen", || !store.model().unreadable.is_empty());
+    let refused = store.change(|draft| Ok::<_, Infallible>(add_network(draft, "other"))).await.unwrap_err();
+    let Rejected::Store(StoreError::Unreadable(why)) = refused else { panic!("{refused:?}") };
+    assert!(why.contains("format 2"), "{why}");
     drop(store);
-    let journal = northbound.nbctl(&[
-        "--bare",
-        "--columns=_uuid",
-        "find",
-        "DNS",
-        "external_ids:portcullis\\:kind=journal",
-    ]);
-    northbound.nbctl(&["set", "DNS", journal.trim(), "external_ids:portcullis\\:format=2"]);
     let refused = Store::start(settings(&[northbound.remote()])).opened().await.unwrap_err();
     assert!(matches!(&refused, OpenError::TooNew { found } if found == "2"), "{refused}");
 }

@@ -29,6 +29,7 @@ use std::collections::BTreeMap;
 
 pub use caller::Caller;
 pub use error::Error;
+pub use quota::DEFAULTS as QUOTAS;
 pub use server::{Authenticate, Networking};
 
 /// What the API does where a request does not say.

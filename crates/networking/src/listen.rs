@@ -1,5 +1,6 @@
 //! Serves an API on an address, plain or with TLS, to many clients, some of them slow and some of them hostile.
 
+mod body;
 mod certificate;
 mod timely;
 
@@ -9,7 +10,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::body::Body;
@@ -22,14 +23,15 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::watch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, warn};
 
+pub(crate) use body::{Unread, discard, read};
 pub use certificate::CertificateFiles;
-use certificate::{Certificate, Watcher};
+use certificate::Watcher;
 use timely::Timely;
 
 /// Why an API cannot be served.
@@ -62,6 +64,10 @@ impl Default for Patience {
     }
 }
 
+/// How many clients are served at the same time, unless somebody says otherwise.
+pub const MOST: usize = 4096;
+/// How often it is said that there are as many.
+const SAID: Duration = Duration::from_secs(60);
 /// How often the files of a certificate are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long to wait when no connection can be accepted, as when there are too many.
@@ -73,6 +79,7 @@ pub struct Listener {
     address: SocketAddr,
     tls: Option<(TlsAcceptor, Watcher)>,
     patience: Patience,
+    most: usize,
 }
 
 impl fmt::Debug for Listener {
@@ -87,21 +94,26 @@ impl Listener {
         let tls = match tls {
             None => None,
             Some(files) => {
-                let certificate = Arc::new(Certificate::load(files).map_err(ListenError::Certificate)?);
-                let acceptor = certificate::acceptor(&certificate).map_err(ListenError::Certificate)?;
-                Some((acceptor, Watcher::new(certificate)))
+                let watcher = Watcher::new(files).map_err(ListenError::Certificate)?;
+                Some((watcher.acceptor().map_err(ListenError::Certificate)?, watcher))
             }
         };
         let cannot = |source| ListenError::Address { address, source };
         let socket = TcpListener::bind(address).await.map_err(cannot)?;
         let address = socket.local_addr().map_err(cannot)?;
-        Ok(Listener { socket, address, tls, patience: Patience::default() })
+        Ok(Listener { socket, address, tls, patience: Patience::default(), most: MOST })
     }
 
     /// With other limits for slow clients.
     #[must_use]
     pub fn with_patience(self, patience: Patience) -> Self {
         Listener { patience, ..self }
+    }
+
+    /// For no more than so many clients at the same time; the others wait to be accepted.
+    #[must_use]
+    pub fn with_most(self, most: usize) -> Self {
+        Listener { most, ..self }
     }
 
     /// Where it is: with the port that was chosen, if any was fine.
@@ -117,20 +129,30 @@ impl Listener {
     /// Answers until `stop` is done; then accepts no more, closes idle connections and ends when the last request has
     /// its answer. How long that may take is up to the caller: dropped, it closes all connections.
     pub async fn serve(self, router: Router, stop: impl Future<Output = ()> + Send) {
-        let Listener { socket, tls, patience, .. } = self;
+        let Listener { socket, address, tls, patience, most } = self;
         let (acceptor, mut watcher) = tls.unzip();
         let (stopping, stopped) = watch::channel(());
         let mut connections = JoinSet::new();
+        let places = Arc::new(Semaphore::new(most));
+        let mut said: Option<Instant> = None;
         let mut looks = interval(LOOK);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stop = pin!(stop);
         loop {
             tokio::select! {
                 () = &mut stop => break,
-                accepted = socket.accept() => match accepted {
-                    Ok((stream, _)) => {
+                accepted = accept(&socket, &places) => match accepted {
+                    Ok((stream, place)) => {
                         let client = Client { router: router.clone(), patience, stopped: stopped.clone() };
-                        connections.spawn(client.attend(stream, acceptor.clone()));
+                        let acceptor = acceptor.clone();
+                        connections.spawn(async move {
+                            client.attend(stream, acceptor).await;
+                            drop(place);
+                        });
+                        if places.available_permits() == 0 && said.is_none_or(|when| when.elapsed() > SAID) {
+                            warn!(listen = %address, most, "no more connections are taken until some end");
+                            said = Some(Instant::now());
+                        }
                     }
                     Err(error) => {
                         // Most are about the one connection that was to be accepted. When files run out, none can be
@@ -146,6 +168,15 @@ impl Listener {
         drop((socket, stopping));
         while connections.join_next().await.is_some() {}
     }
+}
+
+/// A connection, once there is a place for it. Those that wait hold none of our files and no memory.
+async fn accept(
+    socket: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> io::Result<(TcpStream, OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(io::Error::other)?;
+    Ok((socket.accept().await?.0, place))
 }
 
 /// What a connection is answered by.

@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::resources::Context;
 
 /// What can be limited, and how far it is unless somebody says otherwise. -1 is without limit.
-pub(crate) const DEFAULTS: [(&str, i64); 9] = [
+pub const DEFAULTS: [(&str, i64); 9] = [
     ("network", 100),
     ("subnet", 100),
     ("port", 500),

@@ -6,8 +6,7 @@ use serde_json::{Map, Value};
 use crate::error::Error;
 use crate::query::unescaped;
 
-/// See the module.
-#[derive(Debug)]
+/// See the module. It holds a token, so it is never printed.
 pub(crate) struct Request {
     pub method: Method,
     /// The parts of the path, without escapes and without `.json`.

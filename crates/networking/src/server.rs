@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{HeaderValue, Method, Response, StatusCode, header};
 use portcullis_ovn::{Draft, Rejected, Store, StoreError, Stored};
@@ -15,6 +15,7 @@ use uuid::Uuid;
 use crate::attributes::{Action, Input, check};
 use crate::caller::Caller;
 use crate::error::Error;
+use crate::listen::{Unread, discard, read};
 use crate::query::{Query, flag};
 use crate::request::Request;
 use crate::resources::address_group::{self, AddressGroups};
@@ -135,13 +136,30 @@ impl Networking {
         Router::new().fallback(serve).with_state(self)
     }
 
-    async fn answer(&self, request: &Request) -> Result<Answer, Error> {
+    /// Who asks comes before what it sends: who is not known cannot make the server keep a body.
+    async fn attend(&self, mut request: Request, body: Body) -> Result<Answer, Error> {
         let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
-        if let Some(answer) = versions::answer(request, &path) {
+        if let Some(answer) = versions::answer(&request, &path) {
             return answer;
         }
-        let token = request.token.as_deref().ok_or_else(Error::unauthorized)?;
-        let caller = self.identity.caller(token).await?;
+        let caller = match &request.token {
+            Some(token) => self.identity.caller(token).await,
+            None => Err(Error::unauthorized()),
+        };
+        match caller {
+            Ok(caller) => {
+                request.body = read(body, self.settings.max_body).await?.into();
+                self.answer(&request, caller).await
+            }
+            Err(error) => {
+                discard(body, self.settings.max_body).await;
+                Err(error)
+            }
+        }
+    }
+
+    async fn answer(&self, request: &Request, caller: Arc<Caller>) -> Result<Answer, Error> {
+        let path: Vec<&str> = request.path.iter().map(String::as_str).collect();
         if !self.store.is_open() {
             let why = self.store.state().err().unwrap_or_else(|| "it is being looked at".into());
             return Err(StoreError::Unavailable(why.to_string()).into());
@@ -347,6 +365,27 @@ impl Networking {
     }
 }
 
+impl From<Unread> for Error {
+    fn from(unread: Unread) -> Self {
+        let (status, kind, message) = match unread {
+            Unread::TooLarge => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "HTTPRequestEntityTooLarge",
+                "The body of the request is too large.",
+            ),
+            Unread::Late => (
+                StatusCode::REQUEST_TIMEOUT,
+                "HTTPRequestTimeout",
+                "The body of the request did not come in time.",
+            ),
+            Unread::Broken => {
+                (StatusCode::BAD_REQUEST, "HTTPBadRequest", "The body of the request cannot be read.")
+            }
+        };
+        Error::new(status, kind, message)
+    }
+}
+
 /// An object as it would be.
 pub(crate) fn object<R: Resource>(draft: &Draft, context: &Context, id: Uuid) -> Option<Value> {
     let view = context.view(draft.model());
@@ -380,18 +419,8 @@ pub(crate) fn changeable<R: Resource>(
 async fn serve(State(networking): State<Networking>, request: HttpRequest) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let query = parts.uri.query().unwrap_or_default();
-    let mut request = Request::new(parts.method, parts.uri.path(), query, &parts.headers, networking.secure);
-    let answer = match to_bytes(body, networking.settings.max_body).await {
-        Ok(bytes) => {
-            request.body = bytes.into();
-            networking.answer(&request).await
-        }
-        Err(_) => Err(Error::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "HTTPRequestEntityTooLarge",
-            "The body of the request is too large.",
-        )),
-    };
+    let request = Request::new(parts.method, parts.uri.path(), query, &parts.headers, networking.secure);
+    let answer = networking.attend(request, body).await;
     let mut response = answer.map_or_else(Error::into_response, Answer::into_response);
     let id = format!("req-{}", Uuid::new_v4());
     if let Ok(id) = HeaderValue::from_str(&id) {

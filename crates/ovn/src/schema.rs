@@ -42,6 +42,7 @@ pub fn missing(schema: &Schema) -> Vec<String> {
         let absent = ACL_ACTIONS.into_iter().filter(|text| !action.allows(text));
         missing.extend(absent.map(|text| format!("ACL.action={text}")));
     }
+    missing.sort();
     missing
 }
 

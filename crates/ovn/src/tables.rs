@@ -16,6 +16,9 @@ pub(crate) const DHCP_OPTIONS: &str = "DHCP_Options";
 pub(crate) const PORT_GROUP: &str = "Port_Group";
 pub(crate) const ACL: &str = "ACL";
 pub(crate) const ADDRESS_SET: &str = "Address_Set";
+/// Rows of others only, which may name groups.
+pub(crate) const QOS: &str = "QoS";
+pub(crate) const POLICY: &str = "Logical_Router_Policy";
 /// Where objects are that OVN has no row for: it looks at a row of this table only if a switch refers to it.
 pub(crate) const NOTE: &str = "DNS";
 
@@ -39,20 +42,51 @@ pub(crate) fn specs() -> Vec<TableSpec> {
                 "dhcpv4_options",
                 "dhcpv6_options",
                 "external_ids",
+                // Only to see that they are not lost when a row of another system is replaced, as those below.
+                "parent_name",
+                "tag_request",
+                "ha_chassis_group",
+                "mirror_rules",
             ],
         ),
         spec(ROUTER, &["name", "ports", "static_routes", "nat", "enabled", "options", "external_ids"]),
         spec(
             ROUTER_PORT,
-            &["name", "mac", "networks", "gateway_chassis", "ipv6_ra_configs", "options", "external_ids"],
+            &[
+                "name",
+                "mac",
+                "networks",
+                "gateway_chassis",
+                "ipv6_ra_configs",
+                "options",
+                "external_ids",
+                "enabled",
+                "ha_chassis_group",
+                "peer",
+                "ipv6_prefix",
+            ],
         ),
-        spec(STATIC_ROUTE, &["ip_prefix", "nexthop", "output_port", "policy", "route_table", "external_ids"]),
+        spec(
+            STATIC_ROUTE,
+            &[
+                "ip_prefix",
+                "nexthop",
+                "output_port",
+                "policy",
+                "route_table",
+                "external_ids",
+                "bfd",
+                "options",
+            ],
+        ),
         spec(NAT, &["type", "external_ip", "logical_ip", "external_ids"]),
         spec(GATEWAY_CHASSIS, &["name", "chassis_name", "priority", "external_ids"]),
         spec(DHCP_OPTIONS, &["cidr", "options", "external_ids"]),
         spec(PORT_GROUP, &["name", "ports", "acls", "external_ids"]),
         spec(ACL, &["priority", "direction", "match", "action", "external_ids"]),
         spec(ADDRESS_SET, &["name", "addresses", "external_ids"]),
+        spec(QOS, &["match", "external_ids"]),
+        spec(POLICY, &["match", "external_ids"]),
         spec(NOTE, &["records", "external_ids"]),
     ]
 }

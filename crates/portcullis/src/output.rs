@@ -62,8 +62,12 @@ pub(crate) fn print(text: &str) -> anyhow::Result<()> {
 
 pub(crate) fn warnings(findings: &[Finding]) {
     for finding in findings {
-        stderr(&format!("{WARNING}warning{WARNING:#}: {finding}\n"));
+        warning(&finding.to_string());
     }
+}
+
+pub(crate) fn warning(text: &str) {
+    stderr(&format!("{WARNING}warning{WARNING:#}: {text}\n"));
 }
 
 pub(crate) fn failure(failure: &Failure) {

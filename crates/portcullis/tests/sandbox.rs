@@ -5,6 +5,7 @@
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -12,15 +13,19 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use portcullis_testkit::{eventually, processes_of};
+use portcullis_testkit::{Http, eventually, processes_of};
 use tempfile::TempDir;
 
+/// It is killed when the test is, and with it what it started.
 fn portcullis(directory: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
-    command.args(args).arg("--dir").arg(directory).env_remove("PORTCULLIS_CONFIG").stdin(Stdio::null());
-    command.env_remove("KUBEBUILDER_ASSETS");
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", PORTCULLIS]).args(args).arg("--dir").arg(directory);
+    command.env_remove("PORTCULLIS_CONFIG").env_remove("KUBEBUILDER_ASSETS").env_remove("CLICOLOR_FORCE");
+    command.stdin(Stdio::null());
     command
 }
+
+const PORTCULLIS: &str = env!("CARGO_BIN_EXE_portcullis");
 
 fn run(directory: &Path, args: &[&str]) -> (i32, String) {
     said(&portcullis(directory, args).output().unwrap())
@@ -32,24 +37,34 @@ fn said(output: &Output) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(text).unwrap())
 }
 
-/// A place for sandboxes. What still runs there is killed at the end, however the test ends.
-struct Place(TempDir);
+/// A place for sandboxes. What still runs there is ended, however the test ends: a sandbox in the background lives on
+/// when we are killed, so somebody outside waits for the end of a pipe that only we hold open.
+struct Place {
+    path: PathBuf,
+    cleaner: Child,
+}
+
+const CLEAN: &str = r#"cat >/dev/null; for one in "$1"/*; do [ ! -e "$one" ] || "$2" down --dir "$one"; done; rm -rf -- "$1""#;
 
 impl Place {
     fn new() -> Self {
-        Place(TempDir::with_prefix("pcs-").unwrap())
+        let path = TempDir::with_prefix("pcs-").unwrap().keep();
+        let mut cleaner = Command::new("sh");
+        cleaner.args(["-c", CLEAN, "sh"]).arg(&path).arg(PORTCULLIS).process_group(0);
+        let cleaner =
+            cleaner.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        Place { path, cleaner }
     }
 
     fn directory(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
+        self.path.join(name)
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        for entry in fs::read_dir(self.0.path()).into_iter().flatten().flatten() {
-            run(&entry.path(), &["down"]);
-        }
+        drop(self.cleaner.stdin.take());
+        let _ = self.cleaner.wait();
     }
 }
 
@@ -121,7 +136,10 @@ fn two_live_side_by_side_and_leave_nothing_behind() {
     let groups = "OS_USERNAME=nobody; export OS_USERNAME; . $(dirname $KUBECONFIG)/env; \
                   openstack --os-cloud portcullis-demo security group list -f value -c Name --sort-column Name";
     assert_eq!(in_sandbox(&one, groups), "default\nweb\n");
-    assert!(in_sandbox(&one, "curl -sf $PORTCULLIS_NETWORKING_URL").contains("v2.0"));
+    let networking = in_sandbox(&one, "echo $PORTCULLIS_NETWORKING_URL");
+    let mut connection = Http::connect(networking.trim().trim_start_matches("http://")).unwrap();
+    assert_eq!(connection.ask("GET", "/", &[], "").unwrap().json()["versions"][0]["id"], "v2.0");
+    assert!(in_sandbox(&one, "echo $no_proxy").trim().ends_with("127.0.0.1,localhost"));
     let simulator = in_sandbox(&one, "echo $AWS_ENDPOINT_URL");
     TcpStream::connect(simulator.trim().trim_start_matches("http://")).unwrap();
 
@@ -231,6 +249,25 @@ fn a_port_in_use_is_refused_before_anything_starts() {
     let setting = format!("telemetry.listen={}", listener.local_addr().unwrap());
     refused(3, &[&listener.local_addr().unwrap().to_string(), "telemetry.listen"], |command| {
         command.arg("--set").arg(&setting);
+    });
+}
+
+/// Everybody knows its users' passwords.
+#[test]
+fn an_address_that_others_can_reach_is_refused() {
+    for key in ["networking.listen", "identity.listen"] {
+        for address in ["0.0.0.0:0", "[::]:9696", "192.0.2.1:9696"] {
+            let setting = format!("{key}={address}");
+            refused(2, &[key, address, "can be reached from other machines", "127.0.0.1:0"], |command| {
+                command.arg("--set").arg(&setting);
+            });
+        }
+    }
+    let files = TempDir::new().unwrap();
+    let config = files.path().join("config.yaml");
+    fs::write(&config, "networking:\n  listen: 192.0.2.1:9696\n").unwrap();
+    refused(2, &["config.yaml:2", "networking.listen"], |command| {
+        command.arg("--config").arg(&config);
     });
 }
 

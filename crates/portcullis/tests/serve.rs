@@ -5,6 +5,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -16,9 +17,11 @@ use tempfile::TempDir;
 /// Longer than the program waits for open requests, shorter than anyone's patience.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// It is killed when the test is.
 fn portcullis(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
-    command.args(args).env_remove("PORTCULLIS_CONFIG").stdin(Stdio::null());
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_portcullis")]).args(args);
+    command.env_remove("PORTCULLIS_CONFIG").env_remove("CLICOLOR_FORCE").stdin(Stdio::null());
     command
 }
 
@@ -26,7 +29,9 @@ fn portcullis(args: &[&str]) -> Command {
 struct Server {
     child: Child,
     log: BufReader<ChildStderr>,
+    /// The line that says so, and those before it.
     started: String,
+    before: String,
     address: SocketAddr,
     _files: TempDir,
 }
@@ -37,17 +42,22 @@ impl Server {
         let file = files.path().join("config.yaml");
         fs::write(&file, config).unwrap();
         let args = ["serve", "--config", file.to_str().unwrap(), "--set", "telemetry.listen=127.0.0.1:0"];
-        let mut child = portcullis(&args).stderr(Stdio::piped()).spawn().unwrap();
+        Self::spawn(portcullis(&args), files)
+    }
+
+    fn spawn(mut command: Command, files: TempDir) -> Self {
+        let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
         let mut log = BufReader::new(child.stderr.take().unwrap());
-        let mut started = String::new();
-        while !started.contains("serving") {
+        let (mut started, mut before) = (String::new(), String::new());
+        while !started.contains(" serving ") && !started.contains("\"serving\"") {
+            before.push_str(&started);
             started.clear();
-            assert_ne!(log.read_line(&mut started).unwrap(), 0, "it ended before it served");
+            assert_ne!(log.read_line(&mut started).unwrap(), 0, "it ended before it served: {before}");
         }
         let address = started.split("127.0.0.1:").nth(1).unwrap();
         let port: String = address.chars().take_while(char::is_ascii_digit).collect();
         let address = SocketAddr::from(([127, 0, 0, 1], port.parse().unwrap()));
-        Self { child, log, started, address, _files: files }
+        Self { child, log, started, before, address, _files: files }
     }
 
     fn connect(&self) -> TcpStream {
@@ -102,7 +112,8 @@ fn body(answer: &str) -> &str {
 #[test]
 fn it_tells_about_itself() {
     let server = Server::start("mode: observe\n");
-    for part in ["version=\"0.1.0\"", "mode=observe", "config.yaml\"", "listen=127.0.0.1:"] {
+    let version = concat!("version=\"", env!("CARGO_PKG_VERSION"), "\"");
+    for part in [version, "mode=observe", "config.yaml\"", "listen=127.0.0.1:"] {
         assert!(server.started.contains(part), "{}", server.started);
     }
     assert!(!server.started.contains('\u{1b}'), "no colours into a pipe: {:?}", server.started);
@@ -121,7 +132,7 @@ fn it_tells_about_itself() {
         "{metrics}"
     );
     for line in [
-        "\nportcullis_build_info{version=\"0.1.0\",",
+        concat!("\nportcullis_build_info{version=\"", env!("CARGO_PKG_VERSION"), "\","),
         "\n# TYPE process_start_time_seconds gauge\n",
         "\nportcullis_ready{check=\"serve\"} 1\n",
     ] {
@@ -151,6 +162,71 @@ fn it_says_which_database_is_missing_and_ends_without_it() {
     }
     server.signal(Signal::SIGTERM);
     assert_eq!(server.wait().code(), Some(0));
+}
+
+/// What is allowed, and is rarely meant.
+#[test]
+fn it_warns_of_what_is_rarely_meant() {
+    let server = Server::start("networking: {portSecurity: false}\n");
+    assert!(server.before.contains("no role is enabled"), "{}", server.before);
+
+    let secret = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&secret, "0123456789abcdef0123456789abcdef").unwrap();
+    let start = |mode: u32| {
+        fs::set_permissions(&secret, fs::Permissions::from_mode(mode)).unwrap();
+        Server::start(&format!(
+            "networking:\n  enabled: true\n  listen: 127.0.0.1:0\n  northbound: {{remotes: ['unix:/nowhere/nb.sock']}}\n\
+             identity:\n  listen: '127.0.0.1:0'\n  local: {{tokenKeyFile: '{}'}}\n",
+            secret.path().display()
+        ))
+    };
+    let open = start(0o644);
+    for part in
+        ["everybody on this machine may read this secret", "identity.local.tokenKeyFile", "chmod o-r "]
+    {
+        assert!(open.before.contains(part), "{}", open.before);
+    }
+    assert!(!open.before.contains("no role is enabled"), "{}", open.before);
+    let keystone = Server::start(
+        "networking:\n  enabled: true\n  listen: 127.0.0.1:0\n  northbound: {remotes: ['unix:/nowhere/nb.sock']}\n\
+         identity:\n  listen: '127.0.0.1:0'\n  keystone: {url: 'http://keystone.example.com:5000', password: x}\n",
+    );
+    for part in ["can be read on the way to Keystone", "key=\"identity.listen\"", "it is not used"] {
+        assert!(keystone.before.contains(part), "{}", keystone.before);
+    }
+    let closed = start(0o640);
+    assert!(!closed.before.contains("may read"), "{}", closed.before);
+}
+
+/// Every connection is one.
+#[test]
+fn it_has_as_many_open_files_as_the_system_allows() {
+    let files = TempDir::new().unwrap();
+    let file = files.path().join("config.yaml");
+    fs::write(&file, "").unwrap();
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--pdeathsig",
+        "KILL",
+        "--",
+        "sh",
+        "-c",
+        "ulimit -Sn 64; ulimit -Hn 1000; exec \"$@\"",
+        "sh",
+    ]);
+    command.args([
+        env!("CARGO_BIN_EXE_portcullis"),
+        "serve",
+        "--set",
+        "telemetry.listen=127.0.0.1:0",
+        "--config",
+    ]);
+    command.arg(&file).env_remove("PORTCULLIS_CONFIG").env_remove("CLICOLOR_FORCE").stdin(Stdio::null());
+    let server = Server::spawn(command, files);
+    let limits = fs::read_to_string(format!("/proc/{}/limits", server.child.id())).unwrap();
+    let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+    let numbers: Vec<&str> = line.split_whitespace().skip(3).take(2).collect();
+    assert_eq!(numbers, ["1000", "1000"], "{line}");
 }
 
 #[test]
@@ -213,7 +289,7 @@ fn logs_are_json_when_asked_even_the_warnings() {
     let mut server = Server::start("log: {format: json}\nlgo: 1\n");
     let started: Value = serde_json::from_str(&server.started).unwrap();
     assert_eq!(started["message"], "serving");
-    assert_eq!(started["version"], "0.1.0");
+    assert_eq!(started["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(started["mode"], "manage");
     assert!(started["timestamp"].is_string());
     server.signal(Signal::SIGTERM);

@@ -10,12 +10,15 @@ const RED: &str = "\u{1b}[31m";
 /// What `portcullis` prints on a terminal, for a mistake.
 fn on_terminal(arguments: &str, environment: (&str, &str)) -> String {
     let line =
-        format!("exec {} show-config --config /nowhere.yaml {arguments}", env!("CARGO_BIN_EXE_portcullis"));
+        format!("exec '{}' show-config --config /nowhere.yaml {arguments}", env!("CARGO_BIN_EXE_portcullis"));
     let output = Command::new("script")
+        // It runs the line with it.
+        .env("SHELL", "/bin/sh")
         .args(["--quiet", "--return", "--command", &line, "/dev/null"])
         // On a CI system colours are taken to be wanted, on a dumb terminal too.
         .env_remove("CI")
         .env_remove("NO_COLOR")
+        .env_remove("CLICOLOR_FORCE")
         .env("TERM", "xterm")
         .env(environment.0, environment.1)
         .stdin(Stdio::null())
@@ -40,16 +43,20 @@ fn colours_are_for_terminals_that_want_them() {
 #[test]
 fn there_are_none_in_a_pipe() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
-    let output =
-        command.args(["show-config", "--config", "/nowhere.yaml"]).env("TERM", "xterm").output().unwrap();
+    command
+        .args(["show-config", "--config", "/nowhere.yaml"])
+        .env("TERM", "xterm")
+        .env_remove("CLICOLOR_FORCE");
+    let output = command.output().unwrap();
     assert!(!String::from_utf8(output.stderr).unwrap().contains('\u{1b}'));
 }
 
 /// What `portcullis hash-password` prints to who answers its questions with these keys, and its exit code.
 fn hash_password(answers: &[(&str, &str)]) -> (i32, String) {
     // The program takes the place of the shell, which would answer Ctrl-C with an exit code of its own.
-    let line = format!("exec {} hash-password", env!("CARGO_BIN_EXE_portcullis"));
+    let line = format!("exec '{}' hash-password", env!("CARGO_BIN_EXE_portcullis"));
     let mut script = Command::new("script")
+        .env("SHELL", "/bin/sh")
         .args(["--quiet", "--return", "--echo", "never", "--command", &line, "/dev/null"])
         .env("NO_COLOR", "1")
         .stdin(Stdio::piped())

@@ -1,6 +1,7 @@
 //! Asks an HTTP server. Each request has a connection of its own: there are few, and none can be stale.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +47,9 @@ impl fmt::Debug for HttpClient {
 impl HttpClient {
     /// A client of the server at an address, whose certificate has to be signed by an authority in the file.
     pub(super) fn new(url: &str, ca_file: Option<&Path>, patience: Duration) -> Result<Self, SettingsError> {
-        let wrong = |what: &str| SettingsError::new("url", format!("{url} cannot be used: {what}"));
+        // What is before an @ may be a password: it is not repeated.
+        let shown = url.rsplit_once('@').map_or(url, |(_, rest)| rest);
+        let wrong = |what: &str| SettingsError::new("url", format!("{shown} cannot be used: {what}"));
         let address: Uri =
             url.parse().map_err(|_| wrong("it is not an address such as https://host:5000/v3"))?;
         let secure = match address.scheme_str() {
@@ -55,6 +58,13 @@ impl HttpClient {
             _ => return Err(wrong("it begins neither with https:// nor with http://")),
         };
         let authority = address.authority().ok_or_else(|| wrong("it names no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(wrong("a name and a password do not stand in it: use user and password"));
+        }
+        if !secure && ca_file.is_some() {
+            let what = "it is of no use with an http:// url, on which nothing is encrypted: use https://";
+            return Err(SettingsError::new("caFile", what));
+        }
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         let tls = if secure {
             let name = ServerName::try_from(host.clone()).map_err(|_| wrong("its host has no valid name"))?;
@@ -70,6 +80,12 @@ impl HttpClient {
             tls,
             patience,
         })
+    }
+
+    /// Whether who is on the way to the server can read what is sent.
+    pub(super) fn is_exposed(&self) -> bool {
+        let here = |address: IpAddr| address.to_canonical().is_loopback();
+        self.tls.is_none() && self.host != "localhost" && !self.host.parse().is_ok_and(here)
     }
 
     /// What the server answers to a request with a path below the client's, or why it does not.

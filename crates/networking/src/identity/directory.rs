@@ -183,6 +183,26 @@ impl Directory {
         self.users.iter().cloned().chain(stored).collect()
     }
 
+    /// One hash of every cost that there is, whoever logs in, so that the time does not tell whose was checked. Among
+    /// them is the one of who logs in, if there is one.
+    pub(super) fn hashes(&self, model: &Model, own: Option<&PasswordHash>) -> Vec<PasswordHash> {
+        let mut hashes: BTreeMap<&str, PasswordHash> = BTreeMap::new();
+        let configured = self.users.iter().filter_map(|user| user.password.as_ref());
+        for hash in own.into_iter().chain(configured) {
+            hashes.entry(PasswordHash::cost(hash.reveal())).or_insert_with(|| hash.clone());
+        }
+        for stored in model.all::<objects::User>(None) {
+            let cost = PasswordHash::cost(&stored.password);
+            // Most have the same: what is known already is not taken apart again.
+            if !hashes.contains_key(cost)
+                && let Ok(hash) = PasswordHash::parse(&stored.password)
+            {
+                hashes.insert(cost, hash);
+            }
+        }
+        hashes.into_values().collect()
+    }
+
     /// A user that the API created.
     pub(super) fn created(&self, stored: &objects::User) -> User {
         let mut assignments: Vec<Assignment> = Vec::new();
@@ -279,7 +299,9 @@ fn domains(settings: &Settings) -> Result<Vec<Domain>, SettingsError> {
         if given.id.is_empty() || given.name.is_empty() {
             return Err(SettingsError::new(at, "a domain needs an id and a name"));
         }
-        if domains.iter().any(|known| known.id == given.id || known.name == given.name) {
+        // Names of domains are looked up without regard to case.
+        let same = |known: &Domain| known.id == given.id || known.name.eq_ignore_ascii_case(&given.name);
+        if domains.iter().any(same) {
             return Err(SettingsError::new(at, format!("there are two domains {}", given.name)));
         }
         domains.push(Domain { id: given.id.clone(), name: given.name.clone() });
@@ -318,18 +340,23 @@ fn projects(
     Ok(projects)
 }
 
+/// The id of a project of the configuration, unless what is given cannot be one.
+pub(super) fn project_id(given: &ProjectSettings) -> Option<String> {
+    match &given.id {
+        None => Some(derived_id(&format!("project:{}/{}", given.domain, given.name))),
+        Some(id) => uuid_of(id).map(|uuid| uuid.simple().to_string()),
+    }
+}
+
 fn project(given: &ProjectSettings, at: &str) -> Result<Project, SettingsError> {
     if given.name.is_empty() || given.name == "*" {
         return Err(SettingsError::new(format!("{at}.name"), "a project needs a name, other than *"));
     }
-    let id = match &given.id {
-        None => derived_id(&format!("project:{}/{}", given.domain, given.name)),
-        Some(id) => {
-            let what = || format!("the id of a project is 32 hexadecimal digits, not {id}");
-            let uuid = uuid_of(id).ok_or_else(|| SettingsError::new(format!("{at}.id"), what()))?;
-            uuid.simple().to_string()
-        }
-    };
+    let id = project_id(given).ok_or_else(|| {
+        let given = given.id.as_deref().unwrap_or_default();
+        let what = format!("the id of a project is 32 hexadecimal digits, not {given}");
+        SettingsError::new(format!("{at}.id"), what)
+    })?;
     Ok(Project {
         id,
         name: given.name.clone(),
@@ -360,6 +387,10 @@ fn roles(settings: &[RoleSettings]) -> Result<BTreeMap<String, Known>, SettingsE
             return Err(SettingsError::new(format!("{at}.implies"), format!("there is no role {missing}")));
         }
         let id = given.id.clone().unwrap_or_else(|| derived_id(&format!("role:{}", given.name)));
+        if id.is_empty() || roles.values().any(|known: &Known| known.role.id == id) {
+            let what = format!("the id of a role is its own: {id:?} is empty, or another's");
+            return Err(SettingsError::new(format!("{at}.id"), what));
+        }
         let role = Arc::new(Role { id, name: given.name.clone() });
         let known = Known { role, implies: given.implies.clone() };
         if roles.insert(given.name.clone(), known).is_some() {
@@ -399,6 +430,9 @@ fn user(
     }
     check_domain(domains, &given.domain, at)?;
     let id = given.id.clone().unwrap_or_else(|| derived_id(&format!("user:{}/{}", given.domain, given.name)));
+    if id.is_empty() {
+        return Err(SettingsError::new(format!("{at}.id"), "the id of a user is not empty: leave it out"));
+    }
     let mut assignments = Vec::new();
     for (number, assignment) in given.assignments.iter().enumerate() {
         let at = format!("{at}.assignments[{number}]");
@@ -413,6 +447,11 @@ fn user(
                 Some(found.id.clone())
             }
         };
+        if assignment.roles.is_empty() {
+            let what =
+                "a user without a role has no part in a project: name a role, or remove the assignment";
+            return Err(SettingsError::new(format!("{at}.roles"), what));
+        }
         let given = assignment.roles.iter().map(|name| {
             let known = roles.get(name).ok_or_else(|| {
                 let names: Vec<&str> = roles.keys().map(String::as_str).collect();
@@ -485,6 +524,34 @@ mod tests {
         }
     }
 
+    /// What is checked for somebody is as much work as for anybody else.
+    #[test]
+    fn who_logs_in_does_not_change_which_costs_are_checked() {
+        let hash = |cost: &str| format!("$argon2id$v=19${cost}$c29tZXNhbHQ$FOig+vISZ3yS71gn1f9RXQ");
+        let (cheap, dear) = (hash("m=64,t=1,p=1"), hash("m=128,t=2,p=1"));
+        let users =
+            json!([{"name": "a", "password": cheap}, {"name": "b", "password": cheap}, {"name": "c"}]);
+        let directory = directory(&json!({ "users": users })).unwrap();
+        let mut model = Model::default();
+        let stored = |name: &str, password: &str| objects::User {
+            meta: objects::Meta { id: Uuid::new_v4(), name: name.into(), ..objects::Meta::default() },
+            domain: "default".into(),
+            password: password.into(),
+            ..objects::User::default()
+        };
+        for user in [stored("d", &dear), stored("e", &dear), stored("f", ""), stored("g", "broken")] {
+            model.put(user);
+        }
+        for name in ["a", "b", "c", "d", "e", "f", "g", "nobody"] {
+            let user = directory.user_named(&model, "default", name);
+            let own = user.and_then(|user| user.password.clone());
+            let hashes = directory.hashes(&model, own.as_ref());
+            let costs: Vec<&str> = hashes.iter().map(|hash| PasswordHash::cost(hash.reveal())).collect();
+            assert_eq!(costs, ["$argon2id$v=19$m=128,t=2,p=1", "$argon2id$v=19$m=64,t=1,p=1"], "{name}");
+            assert!(own.is_none_or(|own| hashes.contains(&own)), "{name}");
+        }
+    }
+
     #[test]
     fn a_circle_of_roles_ends() {
         let roles = json!([{"name": "x", "implies": ["y"]}, {"name": "y", "implies": ["x"]}]);
@@ -516,7 +583,28 @@ mod tests {
             ),
             (json!({"roles": [{"name": "a", "implies": ["b"]}]}), "roles[0].implies: there is no role b"),
             (
-                user(json!({"project": "p", "roles": []})),
+                json!({"domains": [{"id": "a", "name": "Default"}, {"id": "b", "name": "default"}]}),
+                "domains[1]: there are two domains default",
+            ),
+            (
+                json!({"roles": [{"name": "a", "id": "1"}, {"name": "b", "id": "1"}]}),
+                r#"roles[1].id: the id of a role is its own: "1" is empty, or another's"#,
+            ),
+            (
+                json!({"roles": [{"name": "a", "id": ""}]}),
+                r#"roles[0].id: the id of a role is its own: "" is empty, or another's"#,
+            ),
+            (
+                json!({"users": [{"name": "u", "id": ""}]}),
+                "users[0].id: the id of a user is not empty: leave it out",
+            ),
+            (
+                user(json!({"project": "*", "roles": []})),
+                "users[0].assignments[0].roles: a user without a role has no part in a project: name a role, or remove \
+                 the assignment",
+            ),
+            (
+                user(json!({"project": "p", "roles": ["member"]})),
                 "users[0].assignments[0].project: there is no project p: add it to projects",
             ),
             (

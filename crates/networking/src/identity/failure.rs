@@ -4,6 +4,7 @@ use portcullis_ovn::{Rejected, StoreError};
 use serde_json::json;
 
 use crate::error::Error;
+use crate::listen::Unread;
 
 /// Why a request was not done, as clients of the Identity API know it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,6 +66,13 @@ impl Failure {
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
         }
         response
+    }
+}
+
+impl From<Unread> for Failure {
+    fn from(unread: Unread) -> Self {
+        let Error { status, message, .. } = unread.into();
+        Failure::new(status, message)
     }
 }
 

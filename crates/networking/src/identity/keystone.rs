@@ -73,6 +73,11 @@ impl Keystone {
         Ok(Keystone { inner: Arc::new(Inner { http, settings, password, known, refused, own }) })
     }
 
+    /// Whether who is on the way to it can read passwords and tokens.
+    pub fn is_exposed(&self) -> bool {
+        self.inner.http.is_exposed()
+    }
+
     async fn find(&self, token: &str) -> Result<Arc<Caller>, Error> {
         let now = Instant::now();
         if let Some(caller) = self.inner.known.get(token, now) {
@@ -282,7 +287,9 @@ mod tests {
             password: Some(Secret::new("x")),
             ..KeystoneSettings::default()
         };
-        assert!(Keystone::new(good.clone()).is_ok());
+        assert!(!Keystone::new(good.clone()).unwrap().is_exposed());
+        let elsewhere = KeystoneSettings { url: "http://192.0.2.1:5000".into(), ..good.clone() };
+        assert!(Keystone::new(elsewhere).unwrap().is_exposed());
         for (settings, at) in [
             (KeystoneSettings { url: String::new(), ..good.clone() }, "url"),
             (KeystoneSettings { url: "keystone:5000".into(), ..good.clone() }, "url"),
@@ -293,11 +300,23 @@ mod tests {
                 "passwordFile",
             ),
             (
-                KeystoneSettings { url: "https://x".into(), ca_file: Some("/nowhere".into()), ..good },
+                KeystoneSettings {
+                    url: "https://x".into(),
+                    ca_file: Some("/nowhere".into()),
+                    ..good.clone()
+                },
                 "caFile",
             ),
+            (
+                KeystoneSettings { url: "http://x".into(), ca_file: Some("/nowhere".into()), ..good.clone() },
+                "caFile",
+            ),
+            (KeystoneSettings { url: "http://ann:hunter2@x:5000/v3".into(), ..good.clone() }, "url"),
+            (KeystoneSettings { url: "ann:hunter2@x".into(), ..good }, "url"),
         ] {
-            assert_eq!(Keystone::new(settings).unwrap_err().at, at);
+            let error = Keystone::new(settings).unwrap_err();
+            assert_eq!(error.at, at);
+            assert!(!error.to_string().contains("hunter2"), "{error}");
         }
     }
 }

@@ -1,6 +1,5 @@
 //! Identity of our own: who logs in gets a token that every server on the same database can check.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -29,6 +28,10 @@ use crate::time;
 const KEY: Uuid = Uuid::from_u128(0x706f_7274_6375_6c6c_6973_7369_676e_6b79);
 /// A key in a file has as many characters at least.
 const SHORTEST_KEY: usize = 32;
+/// How many checks of passwords may wait for their turn. More would only wait longer than their clients do.
+const LONGEST_QUEUE: usize = 64;
+/// How much is logged of a name that nobody has.
+const LONGEST_NAME: usize = 255;
 
 /// See the module. Cloned, it is the same.
 #[derive(Clone, Debug)]
@@ -43,8 +46,11 @@ struct Inner {
     directory: Directory,
     /// From a file, if there is one. The one in the database is looked up each time: who deletes it ends all tokens.
     signer: Option<Signer>,
-    /// A check of a password takes a core and megabytes: no more of them than cores.
+    /// A check of a password takes a core and megabytes: no more of them than half the cores, so that who has a token
+    /// is answered meanwhile.
     checks: Arc<Semaphore>,
+    /// For those that are checked, and those that wait for it.
+    queue: Arc<Semaphore>,
 }
 
 /// Somebody with a valid token.
@@ -77,11 +83,12 @@ pub(super) enum Who {
 }
 
 impl fmt::Display for Who {
-    /// With escapes: it is what somebody sent who is not known.
+    /// With escapes, and not all of what is longer than any name: it is what somebody sent who is not known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let short = |text: &str| text.chars().take(LONGEST_NAME).collect::<String>();
         match self {
-            Who::Id(id) => write!(f, "{id:?}"),
-            Who::Name(domain, name) => write!(f, "{name:?} of domain {domain:?}"),
+            Who::Id(id) => write!(f, "{:?}", short(id)),
+            Who::Name(domain, name) => write!(f, "{:?} of domain {:?}", short(name), short(domain)),
         }
     }
 }
@@ -95,8 +102,10 @@ impl Local {
         }
         let signer = settings.token_key_file.as_deref().map(key_from_file).transpose()?;
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let checks = Arc::new(Semaphore::new(cores));
-        Ok(Local { inner: Arc::new(Inner { store, settings, directory, signer, checks }) })
+        let most = (cores / 2).max(1);
+        let (checks, queue) = (Semaphore::new(most), Semaphore::new(most + LONGEST_QUEUE));
+        let (checks, queue) = (Arc::new(checks), Arc::new(queue));
+        Ok(Local { inner: Arc::new(Inner { store, settings, directory, signer, checks, queue }) })
     }
 
     pub(super) fn settings(&self) -> &Settings {
@@ -129,15 +138,11 @@ impl Local {
             Who::Name(domain, name) => directory.user_named(&model, domain, name),
         };
         let own = user.as_ref().and_then(|user| user.password.clone());
-        // One of every cost that there is, whoever it is, so that the time does not tell whose hash was checked.
-        let users = directory.all_users(&model);
-        let known = users.iter().filter_map(|user| user.password.clone()).chain(own.clone());
-        let hashes: BTreeMap<_, _> = known.map(|hash| (hash.cost(), hash)).collect();
-        let password = password.clone();
+        let (password, local) = (password.clone(), self.clone());
         let matches = self.work(move || {
             let mut matches = false;
-            for hash in hashes.values() {
-                matches |= hash.matches(password.reveal()) && own.as_ref() == Some(hash);
+            for hash in local.inner.directory.hashes(&model, own.as_ref()) {
+                matches |= hash.matches(password.reveal()) && own.as_ref() == Some(&hash);
             }
             matches
         });
@@ -160,10 +165,13 @@ impl Local {
     /// Does something that takes a core, beside those that answer requests.
     async fn work<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, Failure> {
         let stopping = || Failure::unavailable("The server is stopping.");
+        let place = Arc::clone(&self.inner.queue).try_acquire_owned().map_err(|_| {
+            Failure::unavailable("Too many want to have a password checked at the same time: try again.")
+        })?;
         let permit = Arc::clone(&self.inner.checks).acquire_owned().await.map_err(|_| stopping())?;
-        // The permit ends with the work, which goes on even if who asked has gone.
+        // Both end with the work, which goes on even if who asked has gone.
         let work = move || {
-            let _permit = permit;
+            let _both = (permit, place);
             work()
         };
         tokio::task::spawn_blocking(work).await.map_err(|_| stopping())
@@ -215,7 +223,13 @@ impl Local {
 
     /// Whether what a token says still holds.
     fn accept(&self, model: &Model, claims: Claims) -> Option<Session> {
-        if model.get::<RevokedToken>(revocation(&claims)).is_some() {
+        // Who revokes a token, as one that was stolen, means those too that were made from it.
+        let first = claims.chain.as_deref().map(revocation);
+        let ended = |row: Uuid| {
+            // A row that cannot be read may well say so.
+            model.get::<RevokedToken>(row).is_some() || model.unreadable.contains_key(&row)
+        };
+        if ended(revocation(&claims.id)) || first.is_some_and(ended) {
             return None;
         }
         let user = self.inner.directory.user(model, &claims.user)?;
@@ -233,7 +247,7 @@ impl Local {
     /// Ends a token, on all servers.
     pub(super) async fn revoke(&self, claims: &Claims) -> Result<(), Failure> {
         let revoked = RevokedToken {
-            meta: Meta { id: revocation(claims), created: time::now(), ..Meta::default() },
+            meta: Meta { id: revocation(&claims.id), created: time::now(), ..Meta::default() },
             expires: claims.expires,
         };
         self.inner
@@ -314,8 +328,8 @@ fn stored_key(model: &Model) -> Option<Signer> {
 }
 
 /// The row that says that a token is revoked.
-fn revocation(claims: &Claims) -> Uuid {
-    Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("portcullis:revoked:{}", claims.id).as_bytes())
+fn revocation(token: &str) -> Uuid {
+    Uuid::new_v5(&Uuid::NAMESPACE_URL, format!("portcullis:revoked:{token}").as_bytes())
 }
 
 fn key_from_file(path: &std::path::Path) -> Result<Signer, SettingsError> {

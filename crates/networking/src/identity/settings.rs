@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::derived_id;
+use super::directory::project_id;
 use super::password::PasswordHash;
 use super::period::Period;
 use super::secret::Secret;
@@ -55,12 +55,9 @@ impl Default for Settings {
 impl Settings {
     /// The id of the project that has this id or this name.
     pub fn project_id(&self, name_or_id: &str) -> Option<String> {
-        let id = |project: &ProjectSettings| match &project.id {
-            Some(id) => id.replace('-', "").to_lowercase(),
-            None => derived_id(&format!("project:{}/{}", project.domain, project.name)),
-        };
-        let named = self.projects.iter().find(|project| project.name == name_or_id).map(id);
-        named.or_else(|| self.projects.iter().map(id).find(|id| id == name_or_id))
+        let named = self.projects.iter().find(|project| project.name == name_or_id);
+        let same = |id: &String| id.eq_ignore_ascii_case(name_or_id);
+        named.and_then(project_id).or_else(|| self.projects.iter().filter_map(project_id).find(same))
     }
 }
 

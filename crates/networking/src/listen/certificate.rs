@@ -25,33 +25,15 @@ pub struct CertificateFiles {
 
 /// What clients are shown.
 #[derive(Debug)]
-pub(super) struct Certificate {
+struct Certificate {
     files: CertificateFiles,
     current: RwLock<Arc<CertifiedKey>>,
-}
-
-impl Certificate {
-    pub(super) fn load(files: CertificateFiles) -> Result<Self, String> {
-        let current = RwLock::new(Arc::new(read(&files)?));
-        Ok(Certificate { files, current })
-    }
 }
 
 impl ResolvesServerCert for Certificate {
     fn resolve(&self, _client: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner)))
     }
-}
-
-/// Accepts TLS with a certificate: always its current one.
-pub(super) fn acceptor(certificate: &Arc<Certificate>) -> Result<TlsAcceptor, String> {
-    let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| format!("TLS cannot be used: {error}"))?
-        .with_no_client_auth()
-        .with_cert_resolver(Arc::clone(certificate) as Arc<dyn ResolvesServerCert>);
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
 fn read(files: &CertificateFiles) -> Result<CertifiedKey, String> {
@@ -89,9 +71,22 @@ pub(super) struct Watcher {
 }
 
 impl Watcher {
-    pub(super) fn new(certificate: Arc<Certificate>) -> Self {
-        let stamp = stamp(&certificate.files);
-        Watcher { certificate, seen: stamp, tried: stamp }
+    pub(super) fn new(files: CertificateFiles) -> Result<Self, String> {
+        // Before they are read: what changes meanwhile is new at the next look.
+        let stamp = stamp(&files);
+        let current = RwLock::new(Arc::new(read(&files)?));
+        Ok(Watcher { certificate: Arc::new(Certificate { files, current }), seen: stamp, tried: stamp })
+    }
+
+    /// Accepts TLS with the certificate: always its current one.
+    pub(super) fn acceptor(&self) -> Result<TlsAcceptor, String> {
+        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .map_err(|error| format!("TLS cannot be used: {error}"))?
+            .with_no_client_auth()
+            .with_cert_resolver(Arc::clone(&self.certificate) as Arc<dyn ResolvesServerCert>);
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
     /// Takes new files once they are the same in two looks: until then, somebody may still be writing them.

@@ -7,6 +7,11 @@ use axum::body::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep};
 
+/// What a body that is waited for too long ends with.
+#[derive(Debug, thiserror::Error)]
+#[error("the body did not come in time")]
+pub(super) struct Late;
+
 /// The body of a request, which has to be here in time.
 pub(super) struct Timely {
     body: Incoming,
@@ -34,7 +39,7 @@ impl Body for Timely {
         }
         let patience = self.patience;
         let deadline = self.deadline.get_or_insert_with(|| Box::pin(sleep(patience)));
-        deadline.as_mut().poll(context).map(|()| Some(Err("the body did not come in time".into())))
+        deadline.as_mut().poll(context).map(|()| Some(Err(Late.into())))
     }
 
     fn is_end_stream(&self) -> bool {

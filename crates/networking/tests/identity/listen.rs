@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::routing::{get, post};
+use portcullis_networking::identity::{Identity, join};
 use portcullis_networking::listen::{CertificateFiles, ListenError, Listener, Patience};
+use portcullis_networking::{Networking, Settings};
 use portcullis_testkit::parts::Authority;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -140,6 +142,89 @@ async fn slow_clients_are_left() {
         let ended = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer)).await;
         assert!(ended.is_ok(), "{sent:?} holds a connection");
     }
+}
+
+/// Many that say nothing do not take what others need: they wait until there is a place.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_clients_than_it_can_have_are_taken() {
+    let listener = Listener::bind(anywhere(), None).await.unwrap().with_most(8);
+    let address = listener.address();
+    tokio::spawn(listener.serve(router(), std::future::pending()));
+    let mut silent = Vec::new();
+    for _ in 0..64 {
+        silent.push(TcpStream::connect(address).await.unwrap());
+    }
+    let mut late = TcpStream::connect(address).await.unwrap();
+    late.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").await.unwrap();
+    let mut byte = [0];
+    let moment = Duration::from_millis(500);
+    assert!(tokio::time::timeout(moment, late.read(&mut byte)).await.is_err(), "there is no place for it");
+    drop(silent);
+    let patience = Duration::from_secs(30);
+    tokio::time::timeout(patience, late.read_exact(&mut byte)).await.expect("a place is free").unwrap();
+}
+
+/// What a server answers to this, on a connection of its own.
+async fn said(address: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = vec![0; 12];
+    let read = tokio::time::timeout(Duration::from_secs(30), stream.read_exact(&mut answer)).await;
+    read.unwrap_or_else(|_| panic!("{request:?} has no answer")).unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_not_known_cannot_leave_a_body_and_who_is_slow_is_told() {
+    let (_directory, ovn) = crate::northbound();
+    let server = crate::Server::start(&ovn).await;
+    let networking =
+        Networking::new(crate::store(&ovn).await, Settings::default(), Arc::new(server.local.clone()), false);
+    let router = join(networking.router(), &Identity::new(server.local.clone(), false, None));
+    let serve = async |body: Duration| {
+        let listener = Listener::bind(anywhere(), None).await.unwrap();
+        let address = listener.address();
+        let patience = Patience { body, ..Patience::default() };
+        tokio::spawn(listener.with_patience(patience).serve(router.clone(), std::future::pending()));
+        address
+    };
+    let (patient, hasty) = (serve(Duration::from_secs(3600)).await, serve(Duration::from_millis(200)).await);
+    let token = server.ann().await;
+    let post = |path: &str, headers: &str, length: usize, body: &str| {
+        format!("POST {path} HTTP/1.1\r\nHost: x\r\n{headers}Content-Length: {length}\r\n\r\n{body}")
+    };
+    let known = format!("X-Auth-Token: {token}\r\n");
+    let (networks, tokens) = ("/v2.0/networks", "/v3/auth/tokens");
+    for (address, request, status) in [
+        (hasty, post(networks, "", 1 << 20, "{"), "401"),
+        (hasty, post(networks, "X-Auth-Token: forged\r\n", 1 << 20, "{"), "401"),
+        (patient, post(networks, &known, (1 << 20) + 1, "{"), "413"),
+        (patient, post(tokens, "", (64 << 10) + 1, "{"), "413"),
+        (hasty, post(networks, &known, 1 << 20, "{"), "408"),
+        (hasty, post(tokens, "", 64 << 10, "{"), "408"),
+        (patient, post(networks, &known, 2, "{}"), "400"),
+    ] {
+        assert_eq!(said(address, &request).await, format!("HTTP/1.1 {status}"), "{request}");
+    }
+    // Many clients send all of it before they listen.
+    let large = " ".repeat(900_000);
+    for _ in 0..20 {
+        let large = large.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let mut connection = portcullis_testkit::Http::connect(&patient.to_string()).unwrap();
+            connection
+                .ask("POST", networks, &[("X-Auth-Token", "forged")], &large)
+                .map(|answer| answer.status)
+        });
+        assert_eq!(asked.await.unwrap().unwrap(), 401);
+    }
+    let chunks = |size: usize| format!("{size:x}\r\n{}\r\n0\r\n\r\n", " ".repeat(size));
+    for (size, status) in [(65536, "400"), (65537, "413")] {
+        let head = format!("POST {tokens} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        assert_eq!(said(patient, &(head + &chunks(size))).await, format!("HTTP/1.1 {status}"), "{size}");
+    }
+    let head = format!("POST {tokens} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nnonsense\r\n");
+    assert_eq!(said(patient, &head).await, "HTTP/1.1 400");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -80,6 +80,7 @@ fn settings() -> Value {
 const DEMO: &str = "0123456789abcdef0123456789abcdef";
 
 /// One server, and the database that it is on.
+#[derive(Clone)]
 struct Server {
     local: Local,
     router: Router,

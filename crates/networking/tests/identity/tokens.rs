@@ -174,6 +174,33 @@ async fn a_revoked_token_ends_on_every_server_and_a_restart_ends_none() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_was_made_from_a_revoked_token_ends_with_it() {
+    let (_directory, ovn) = northbound();
+    let server = Server::start(&ovn).await;
+    let exchange = async |token: &str| {
+        let identity = json!({"methods": ["token"], "token": {"id": token}});
+        let body = json!({"auth": {"identity": identity, "scope": {"project": {"id": DEMO}}}});
+        server.ask("POST", "/v3/auth/tokens", "", Some(body)).await.token()
+    };
+    let (first, other) = (server.ann().await, server.ann().await);
+    let second = exchange(&first).await;
+    let third = exchange(&second).await;
+    // What it was made from does not end with a token.
+    let answer = server.ask_about("DELETE", "/v3/auth/tokens", &other, &third, None).await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    for (token, good) in [(&first, true), (&second, true), (&third, false)] {
+        assert_eq!(server.local.caller(token).await.is_ok(), good);
+    }
+    let fourth = exchange(&second).await;
+    let answer = server.ask_about("DELETE", "/v3/auth/tokens", &other, &first, None).await;
+    assert_eq!(answer.status, StatusCode::NO_CONTENT);
+    for token in [&first, &second, &third, &fourth] {
+        assert_eq!(server.local.caller(token).await, Err(Error::unauthorized()));
+    }
+    server.local.caller(&other).await.expect("another login of the same user");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn two_servers_that_start_at_once_agree_on_one_key() {
     let (_directory, ovn) = northbound();
     let (first, second) = tokio::join!(Server::start(&ovn), Server::start(&ovn));

@@ -25,7 +25,7 @@ use crate::draft::Draft;
 use crate::model::{Model, Stored};
 use crate::objects::{Kind, Meta, Network, Port, Router, Rule, SecurityGroup, Subnet};
 use crate::rows::{Meaning, meaning};
-use crate::tables::{ACL, ADDRESS_SET, PORT_GROUP};
+use crate::tables::{ACL, ADDRESS_SET, POLICY, PORT_GROUP, QOS};
 use ties::Ties;
 
 /// A row that no object can be made of.
@@ -220,7 +220,8 @@ impl<'a> Reader<'a> {
         let read: BTreeSet<Uuid> = self.survey.rules.iter().map(|rule| rule.meta.id).collect();
         let drop_all = self.drop_all.map(|row| row.get("acls").uuids().collect::<BTreeSet<_>>());
         let found: BTreeSet<Uuid> = self.survey.findings.iter().map(|finding| finding.row).collect();
-        for row in self.foreign(ACL) {
+        let rows = [ACL, QOS, POLICY].map(|table| self.foreign(table).map(move |row| (table, row)));
+        for (table, row) in rows.into_iter().flatten() {
             let known = |rows: &BTreeSet<Uuid>| rows.contains(&row.uuid());
             if known(&read) || known(&found) || drop_all.as_ref().is_some_and(known) {
                 continue;
@@ -236,7 +237,7 @@ impl<'a> Reader<'a> {
                     self.ties.tie(group, row.uuid());
                 }
                 self.find(
-                    ACL,
+                    table,
                     row,
                     "it is no rule of a group, and names a group that would get another name",
                 );
@@ -265,6 +266,14 @@ impl<'a> Reader<'a> {
 fn strange_key<'a>(row: &'a Row, known: &[&str]) -> Option<&'a str> {
     let keys = row.get("external_ids").entries().iter().filter_map(|(key, _)| key.as_text());
     keys.into_iter().find(|key| !key.starts_with("ovirt_") && !known.contains(key))
+}
+
+/// The first of these columns that has a value. It would be lost where a row is replaced by one of ours.
+fn filled<'a>(row: &Row, columns: &[&'a str]) -> Option<&'a str> {
+    columns.iter().copied().find(|column| {
+        let value = row.get(column);
+        !value.members().is_empty() || !value.entries().is_empty()
+    })
 }
 
 /// A value of `external_ids`.

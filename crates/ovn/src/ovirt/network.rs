@@ -3,7 +3,7 @@ use portcullis_ovsdb::Row;
 use uuid::Uuid;
 
 use super::pools::pools;
-use super::{Reader, id_of, strange_key};
+use super::{Reader, filled, id_of, strange_key};
 use crate::objects::{Ipv6Mode, Network, Pool, Subnet};
 use crate::tables::{DHCP_OPTIONS, SWITCH, SWITCH_PORT};
 
@@ -64,6 +64,11 @@ impl Reader<'_> {
             let physical = options.value_of("network_name").ok_or("its localnet port names no network")?;
             if options.entries().len() > 1 {
                 return Err("its localnet port has options that would be lost".to_owned());
+            }
+            if let Some(column) =
+                filled(wire, &["tag_request", "parent_name", "ha_chassis_group", "mirror_rules"])
+            {
+                return Err(format!("its localnet port has a {column}, which would be lost"));
             }
             network.physical = Some(physical.to_owned());
             network.vlan = match wire.get("tag").integer() {

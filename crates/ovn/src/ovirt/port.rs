@@ -4,7 +4,7 @@ use portcullis_core::{Cidr, Family};
 use portcullis_ovsdb::Row;
 use uuid::Uuid;
 
-use super::{Reader, enabled, id_of, strange_key};
+use super::{Reader, enabled, filled, id_of, strange_key};
 use crate::Mac;
 use crate::objects::{AddressPair, FixedIp, Port, Subnet};
 use crate::tables::{PORT_GROUP, ROUTER, SWITCH, SWITCH_PORT};
@@ -51,8 +51,9 @@ impl Reader<'_> {
         if id.to_string() != name {
             return Err("its name, by which it is plugged in, is not written as uuids are".to_owned());
         }
-        if row.get("tag").integer().is_some() {
-            return Err("it has a tag, which would be lost".to_owned());
+        let columns = ["tag", "tag_request", "parent_name", "ha_chassis_group", "mirror_rules"];
+        if let Some(column) = filled(row, &columns) {
+            return Err(format!("it has a {column}, which would be lost"));
         }
         let options = row.get("options");
         let keys = options.entries().iter().filter_map(|(key, _)| key.as_text());
@@ -151,8 +152,12 @@ impl Reader<'_> {
             let here = |subnet: &&mut Subnet| fixed_ips.iter().any(|fixed| fixed.subnet == subnet.meta.id);
             self.survey.subnets.iter_mut().filter(here).for_each(|subnet| subnet.ipv6_ra_mode = None);
         }
-        if end.get("gateway_chassis").uuids().next().is_some() || !end.get("options").entries().is_empty() {
-            return Err(format!("its other end, {name}, has options or chassis that would be lost"));
+        if !enabled(end) {
+            return Err(format!("its other end, {name}, is switched off, and would be on"));
+        }
+        let columns = ["gateway_chassis", "ha_chassis_group", "options", "peer", "ipv6_prefix"];
+        if let Some(column) = filled(end, &columns) {
+            return Err(format!("its other end, {name}, has {column}, which would be lost"));
         }
         let is_gateway = self.replica.row(ROUTER, router).and_then(|row| id_of(row, "ovirt_gateway_port"))
             == Some(&port.meta.id.to_string());

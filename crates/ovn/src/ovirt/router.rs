@@ -3,7 +3,7 @@ use std::net::IpAddr;
 use portcullis_core::Cidr;
 use portcullis_ovsdb::Row;
 
-use super::{Reader, enabled, strange_key};
+use super::{Reader, enabled, filled, strange_key};
 use crate::objects::{Gateway, Port, Route, Router};
 use crate::tables::{ROUTER, ROUTER_PORT, STATIC_ROUTE};
 
@@ -72,6 +72,7 @@ impl Reader<'_> {
             let plain = ["output_port", "policy", "route_table"]
                 .iter()
                 .all(|column| matches!(text(column), "" | "dst-ip"));
+            let plain = plain && filled(route, &["bfd", "options"]).is_none();
             let destination = prefix.parse::<Cidr>().ok().filter(|_| plain);
             let (Some(destination), Ok(nexthop)) = (destination, nexthop.parse::<IpAddr>()) else {
                 return Err(format!("its route to {prefix} by {nexthop} is none that the API can say"));

@@ -54,7 +54,7 @@ pub(super) fn read(
                 let number: u8 = number.parse().map_err(|_| unknown(part))?;
                 rule.protocol = Some(Protocol::new(number).name());
             }
-            [field, "==", to] if *field == remote => match to.strip_prefix('$') {
+            [field, "==", to] if *field == remote && !has_remote(&rule) => match to.strip_prefix('$') {
                 Some(set) => rule.remote_group = Some(group_of_set(set).ok_or_else(|| unknown(part))?),
                 None => rule.remote_prefix = Some(prefix(to)?),
             },
@@ -62,14 +62,16 @@ pub(super) fn read(
                 let number: u16 = number.parse().map_err(|_| unknown(part))?;
                 let (of, what) = field.split_once('.').unwrap_or_default();
                 let same = rule.protocol.as_deref() == Some(of);
+                // Of two conditions OVN wants both. A rule would have the last only, and let more through.
+                let (min, max) = (rule.port_min.is_none(), rule.port_max.is_none());
                 match (what, *compare) {
-                    ("dst", "==") if same => {
+                    ("dst", "==") if same && min && max => {
                         (rule.port_min, rule.port_max) = (Some(number), Some(number));
                     }
-                    ("dst", ">=") if same => rule.port_min = Some(number),
-                    ("dst", "<=") if same => rule.port_max = Some(number),
-                    ("type", "==") if of == icmp => rule.port_min = Some(number),
-                    ("code", "==") if of == icmp => rule.port_max = Some(number),
+                    ("dst", ">=") if same && min => rule.port_min = Some(number),
+                    ("dst", "<=") if same && max => rule.port_max = Some(number),
+                    ("type", "==") if of == icmp && min => rule.port_min = Some(number),
+                    ("code", "==") if of == icmp && max => rule.port_max = Some(number),
                     _ => return Err(unknown(part)),
                 }
             }
@@ -78,6 +80,10 @@ pub(super) fn read(
     }
     complete(&mut rule)?;
     Ok(rule)
+}
+
+fn has_remote(rule: &Rule) -> bool {
+    rule.remote_prefix.is_some() || rule.remote_group.is_some()
 }
 
 /// A range that OVN takes. One with bits beyond its prefix is refused by OVN, so that nothing is let through now.
@@ -167,6 +173,14 @@ mod tests {
             "outport == @ovirt_a && ip4 && tcp && tcp.dst >= 90 && tcp.dst <= 80",
             "outport == @ovirt_a && ip4 && icmp6",
             "outport == @ovirt_a && ip4 && icmp4 && icmp4.code == 1",
+            "outport == @ovirt_a && ip4 && ip4.src == 10.1.0.0/16 && ip4.src == 10.0.0.0/8",
+            "outport == @ovirt_a && ip4 && ip4.src == 10.0.0.0/8 && ip4.src == $ovirt_b_ip4",
+            "outport == @ovirt_a && ip4 && ip4.src == $ovirt_b_ip4 && ip4.src == 10.0.0.0/8",
+            "outport == @ovirt_a && ip4 && tcp && tcp.dst == 22 && tcp.dst == 80",
+            "outport == @ovirt_a && ip4 && tcp && tcp.dst == 22 && tcp.dst >= 1",
+            "outport == @ovirt_a && ip4 && tcp && tcp.dst <= 22 && tcp.dst <= 80",
+            "outport == @ovirt_a && ip4 && icmp4 && icmp4.type == 8 && icmp4.type == 0",
+            "outport == @ovirt_a && ip4 && icmp4 && icmp4.type == 8 && icmp4.code == 0 && icmp4.code == 1",
         ] {
             assert!(of("to-lport", text).is_err(), "{text}");
         }

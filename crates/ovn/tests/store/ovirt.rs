@@ -3,128 +3,12 @@
 use portcullis_ovn::objects::{Network, Port, Router, Rule, SecurityGroup, Subnet};
 use portcullis_ovn::{Store, StoreSettings};
 use portcullis_testkit::parts::ovn::Ovn;
-use portcullis_testkit::{Host, Server, Target, can_connect, eventually, ovn, plug};
+use portcullis_testkit::{Host, OvirtProvider, Server, Target, can_connect, connect, eventually, ovn, plug};
 use uuid::Uuid;
 
 use crate::settings;
 
 const PROJECT: &str = "00000000000000000000000000000001";
-
-/// What the provider writes, by the commands that write the same.
-struct Provider<'a>(&'a Ovn);
-
-impl Provider<'_> {
-    #[track_caller]
-    fn nbctl(&self, args: &[&str]) -> String {
-        self.0.nbctl(args).unwrap().trim().to_owned()
-    }
-
-    fn network(&self, name: &str, external_ids: &[&str]) -> String {
-        let (name, id) =
-            (format!("name=ovirt-{name}-{}", Uuid::new_v4()), format!("ovirt_network_name={name}"));
-        let ids = std::iter::once(id.as_str()).chain(external_ids.iter().copied());
-        let ids: Vec<String> = ids.map(|id| format!("external_ids:{id}")).collect();
-        let mut args = vec!["create", "Logical_Switch", &name];
-        args.extend(ids.iter().map(String::as_str));
-        self.nbctl(&args)
-    }
-
-    fn subnet(&self, network: &str, cidr: &str, gateway: &str) -> String {
-        self.nbctl(&["set", "Logical_Switch", network, &format!("other_config:subnet={cidr}")]);
-        self.nbctl(&[
-            "create",
-            "DHCP_Options",
-            &format!("cidr={cidr}"),
-            &format!("external_ids:ovirt_network_id={network}"),
-            "external_ids:ovirt_name=sub",
-            "external_ids:ip_version=4",
-            &format!("options:server_id={}", cidr.split('/').next().unwrap()),
-            "options:server_mac=\"02:00:00:00:00:00\"",
-            "options:lease_time=86400",
-            &format!("options:router={gateway}"),
-            "options:dns_server=10.0.0.53",
-            "options:mtu=1442",
-        ])
-    }
-
-    fn group(&self, name: &str) -> String {
-        self.nbctl(&[
-            "create",
-            "Port_Group",
-            &format!("name={name}"),
-            &format!("external_ids:ovirt_sec_group_name={name}"),
-            "external_ids:ovirt_revision_number=3",
-        ])
-    }
-
-    fn acl(&self, group: &str, direction: &str, priority: u32, what: &str, action: &str) {
-        let whose = if direction == "to-lport" { "outport" } else { "inport" };
-        let what = format!("{whose} == @{group} && {what}");
-        let priority = priority.to_string();
-        self.nbctl(&["--type=port-group", "acl-add", group, direction, &priority, &what, action]);
-    }
-
-    fn rule(&self, group: &str, direction: &str, what: &str) {
-        self.acl(group, direction, 1001, what, "allow-related");
-    }
-
-    /// A port for a machine, with the groups that the provider puts it into.
-    fn port(&self, network: &str, mac: &str, address: &str, groups: &[&str]) -> String {
-        let id = Uuid::new_v4().to_string();
-        self.nbctl(&["lsp-add", network, &id, "--", "lsp-set-addresses", &id, &format!("{mac} {address}")]);
-        self.nbctl(&[
-            "set",
-            "Logical_Switch_Port",
-            &id,
-            "external_ids:ovirt_nic_name=nic1",
-            "external_ids:ovirt_device_id=vm",
-            "external_ids:ovirt_device_owner=oVirt",
-        ]);
-        let dhcp = self.nbctl(&[
-            "--bare",
-            "--columns=_uuid",
-            "find",
-            "DHCP_Options",
-            &format!("external_ids:ovirt_network_id={network}"),
-        ]);
-        self.nbctl(&["lsp-set-dhcpv4-options", &id, &dhcp]);
-        let row = self.nbctl(&["get", "Logical_Switch_Port", &id, "_uuid"]);
-        for group in groups {
-            self.nbctl(&["add", "Port_Group", group, "ports", &row]);
-        }
-        if groups.contains(&"DropAll") {
-            self.nbctl(&["lsp-set-port-security", &id, mac]);
-        }
-        id
-    }
-
-    fn interface(&self, router: &str, network: &str, mac: &str, address: &str) -> String {
-        let id = Uuid::new_v4().to_string();
-        let end = format!("lrp{id}");
-        self.nbctl(&["lrp-add", router, &end, mac, address]);
-        self.nbctl(&["lsp-add", network, &id, "--", "lsp-set-type", &id, "router"]);
-        self.nbctl(&["lsp-set-addresses", &id, "router"]);
-        self.nbctl(&["lsp-set-options", &id, &format!("router-port={end}")]);
-        self.nbctl(&[
-            "set",
-            "Logical_Switch_Port",
-            &id,
-            "external_ids:ovirt_nic_name=router_port",
-            &format!("external_ids:ovirt_device_id={router}"),
-            "external_ids:ovirt_device_owner=network\\:router_interface",
-        ]);
-        id
-    }
-
-    fn localnet(&self, network: &str, physical: &str, vlan: &str) {
-        let id = Uuid::new_v4().to_string();
-        self.nbctl(&["lsp-add", network, &id, "--", "lsp-set-type", &id, "localnet"]);
-        self.nbctl(&["lsp-set-addresses", &id, "unknown"]);
-        self.nbctl(&["lsp-set-options", &id, &format!("network_name={physical}")]);
-        self.nbctl(&["set", "Logical_Switch_Port", &id, &format!("tag={vlan}")]);
-        self.nbctl(&["set", "Logical_Switch_Port", &id, "external_ids:ovirt_nic_name=localnet_port"]);
-    }
-}
 
 fn beside(ovn: &Ovn) -> StoreSettings {
     StoreSettings { coexist: true, ..settings(&[ovn.northbound()]) }
@@ -159,7 +43,7 @@ impl Machine {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_provider_made_is_adopted_and_packets_do_not_notice() {
     let ovn = ovn();
-    let provider = Provider(&ovn);
+    let provider = OvirtProvider::new(ovn.northbound());
     let old = provider.network("old", &[]);
     let new = provider.network("new", &["ovirt_port_security=True", "mtu=1400"]);
     let wire = provider.network("wire", &["ovirt_port_security=False"]);
@@ -167,14 +51,7 @@ async fn what_the_provider_made_is_adopted_and_packets_do_not_notice() {
     let (one, _) =
         (provider.subnet(&old, "10.0.1.0/24", "10.0.1.1"), provider.subnet(&new, "10.0.2.0/24", "10.0.2.1"));
 
-    let drop_all = provider.group("DropAll");
-    provider.acl("DropAll", "to-lport", 1000, "ip", "drop");
-    provider.acl("DropAll", "from-lport", 1000, "ip", "drop");
-    let default = provider.group("Default");
-    for ip in ["ip4", "ip6"] {
-        provider.rule("Default", "from-lport", ip);
-        provider.rule("Default", "to-lport", &format!("{ip} && {ip}.src == $Default_{ip}"));
-    }
+    let (drop_all, default) = (provider.drop_all(), provider.default_group());
     let ssh = provider.group("ovirt_ssh");
     provider.rule("ovirt_ssh", "to-lport", "ip4 && tcp && tcp.dst == 22");
 
@@ -182,9 +59,9 @@ async fn what_the_provider_made_is_adopted_and_packets_do_not_notice() {
     let ssh_port = provider.port(&new, "02:00:00:00:02:05", "10.0.2.5", &["DropAll", "ovirt_ssh"]);
     let one_of_two = provider.port(&new, "02:00:00:00:02:06", "10.0.2.6", &["DropAll", "Default"]);
     let other_of_two = provider.port(&new, "02:00:00:00:02:07", "10.0.2.7", &["DropAll", "Default"]);
-    let router = provider.nbctl(&["create", "Logical_Router", "name=router", "enabled=true"]);
-    let interface = provider.interface(&router, &old, "02:00:00:00:01:01", "10.0.1.1/24");
-    provider.interface(&router, &new, "02:00:00:00:02:01", "10.0.2.1/24");
+    let router = provider.router("router");
+    let interface = provider.interface(&router, &old, "02:00:00:00:01:01", "10.0.1.1/24", &[]);
+    provider.interface(&router, &new, "02:00:00:00:02:01", "10.0.2.1/24", &[]);
     provider.nbctl(&["lr-route-add", &router, "192.168.0.0/24", "10.0.1.9"]);
     ovn.settle().unwrap();
 
@@ -206,8 +83,13 @@ async fn what_the_provider_made_is_adopted_and_packets_do_not_notice() {
         assert!(reaches(&left, &right, Target::Tcp(23)), "{when}: members of Default");
         assert!(!reaches(&open_machine, &left, Target::Icmp), "{when}: not a member of Default");
         left.host.run("ip addr add 10.0.2.99/24 dev eth0");
-        // The provider holds a port to its hardware address only. This fails if no answer comes.
-        left.host.run("ping -c3 -W2 -I 10.0.2.99 10.0.1.2");
+        left.host.run("ip route replace default via 10.0.2.1 src 10.0.2.99");
+        let seen = connect(&left.host, open_machine.address, Target::Tcp(23)).unwrap();
+        assert!(
+            seen.contains("10.0.2.99"),
+            "{when}: the provider holds a port to its hardware address only: {seen}"
+        );
+        left.host.default_route("10.0.2.1");
         left.host.run("ip addr del 10.0.2.99/24 dev eth0");
     };
     behave("before");
@@ -335,4 +217,65 @@ async fn a_router_keeps_its_way_out() {
     assert!(routes.contains("198.51.100.0/24"), "{routes}");
     let ends = nbctl(&["--bare", "--columns=networks", "list", "Logical_Router_Port"]);
     assert_eq!(ends, "192.0.2.9/24", "one end only");
+}
+
+/// What somebody set by hand on a row that would be replaced is told, not lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_would_be_lost_is_in_the_way() {
+    let northbound = portcullis_testkit::Northbound::start();
+    let nbctl = |args: &[&str]| northbound.nbctl(args).trim().to_owned();
+    let network = nbctl(&["create", "Logical_Switch", "name=n", "external_ids:ovirt_network_name=n"]);
+    nbctl(&[
+        "create",
+        "DHCP_Options",
+        "cidr=192.0.2.0/24",
+        &format!("external_ids:ovirt_network_id={network}"),
+    ]);
+    let router = nbctl(&["create", "Logical_Router", "name=router"]);
+    let (port, inner) = ("0b0e1d52-0b4f-4c43-8f6f-000000000003", "0b0e1d52-0b4f-4c43-8f6f-000000000004");
+    let end = format!("lrp{inner}");
+    nbctl(&["lsp-add", &network, port, "--", "lsp-set-addresses", port, "02:00:00:00:00:01"]);
+    nbctl(&["lrp-add", &router, &end, "02:00:00:00:00:02", "192.0.2.9/24"]);
+    nbctl(&["lsp-add", &network, inner, "--", "lsp-set-type", inner, "router"]);
+    nbctl(&["lsp-set-options", inner, &format!("router-port={end}")]);
+    nbctl(&["lr-route-add", &router, "198.51.100.0/24", "192.0.2.7"]);
+    for name in [port, inner] {
+        nbctl(&["set", "Logical_Switch_Port", name, "external_ids:ovirt_nic_name=nic"]);
+    }
+    let group = nbctl(&["create", "Port_Group", "name=ovirt_g", "external_ids:ovirt_sec_group_name=g"]);
+    let chassis = nbctl(&["create", "HA_Chassis_Group", "name=chassis"]);
+    let route = nbctl(&["--bare", "--columns=_uuid", "list", "Logical_Router_Static_Route"]);
+    let store = open(StoreSettings { coexist: true, ..settings(&[northbound.remote()]) }).await;
+    let found = |what: &str| {
+        eventually(what, || !store.survey_ovirt(PROJECT, 0).findings.is_empty());
+        let findings = store.survey_ovirt(PROJECT, 0).findings;
+        findings.into_iter().map(|finding| finding.why).collect::<Vec<_>>().join("; ")
+    };
+    assert_eq!(store.survey_ovirt(PROJECT, 0).findings, []);
+    for (table, row, column, value) in [
+        ("Logical_Router_Port", &*end, "enabled", "false"),
+        ("Logical_Router_Port", &end, "ha_chassis_group", &chassis),
+        ("Logical_Router_Port", &end, "peer", "elsewhere"),
+        ("Logical_Router_Port", &end, "ipv6_prefix", "\"fd00::/64\""),
+        ("Logical_Router_Port", &end, "options:gateway_mtu", "1400"),
+        ("Logical_Switch_Port", port, "parent_name", "other"),
+        ("Logical_Switch_Port", port, "tag_request", "7"),
+        ("Logical_Switch_Port", port, "ha_chassis_group", &chassis),
+        ("Logical_Router_Static_Route", &route, "options:ecmp_symmetric_reply", "true"),
+    ] {
+        nbctl(&["set", table, row, &format!("{column}={value}")]);
+        let (name, _) = column.split_once(':').unwrap_or((column, ""));
+        let why = found(&format!("{name} of {table} is seen"));
+        let said = [name, "switched off", "none that the API can say"];
+        assert!(said.iter().any(|said| why.contains(said)), "{name} of {table}: {why}");
+        nbctl(&["clear", table, row, name]);
+        eventually("it is as before", || store.survey_ovirt(PROJECT, 0).findings.is_empty());
+    }
+    let rule = ["qos-add", &network, "to-lport", "100", "outport == @ovirt_g && ip4", "rate=1000"];
+    nbctl(&rule);
+    assert!(found("the rule is seen").contains("another name"), "a rule for speed names the group");
+    nbctl(&["qos-del", &network]);
+    eventually("it is as before", || store.survey_ovirt(PROJECT, 0).findings.is_empty());
+    nbctl(&["lr-policy-add", &router, "100", "ip4.src == $ovirt_g_ip4", "drop"]);
+    assert!(found("the policy is seen").contains("another name"), "a policy names the group {group}");
 }

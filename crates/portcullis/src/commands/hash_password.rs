@@ -19,6 +19,9 @@ use crate::signals::Signals;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {}
 
+/// More bytes than any password has.
+const LONGEST: u64 = 4096;
+
 pub(crate) fn run(_: &Args) -> Result<(), Failure> {
     let password = if io::stdin().is_terminal() { ask()? } else { only_line(io::stdin())? };
     if password.reveal().is_empty() {
@@ -31,8 +34,15 @@ pub(crate) fn run(_: &Args) -> Result<(), Failure> {
 /// The whole input, which may end with a line break.
 fn only_line(input: impl Read) -> Result<Secret, Failure> {
     let mut text = String::new();
-    // More than any password has; a file given by mistake need not be read to its end.
-    input.take(64 << 10).read_to_string(&mut text).context("cannot read the password from standard input")?;
+    // A file given by mistake need not be read to its end.
+    input
+        .take(LONGEST + 1)
+        .read_to_string(&mut text)
+        .context("cannot read the password from standard input")?;
+    if text.len() > usize::try_from(LONGEST).unwrap_or(usize::MAX) {
+        let error = format!("standard input has more than {LONGEST} bytes: no password is so long");
+        return Err(Failure::new(Exit::Usage, error).note("Nothing was printed."));
+    }
     let line = text.strip_suffix('\n').unwrap_or(&text);
     let line = line.strip_suffix('\r').unwrap_or(line);
     if line.contains(['\n', '\r']) {
@@ -113,6 +123,8 @@ mod tests {
             ("secret\r\n", Some("secret")),
             (" two words \n", Some(" two words ")),
             ("", Some("")),
+            (&"x".repeat(4096), Some(&"x".repeat(4096))),
+            (&"x".repeat(4097), None),
             ("one\ntwo\n", None),
             ("one\n\n", None),
         ] {

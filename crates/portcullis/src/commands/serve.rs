@@ -11,6 +11,7 @@ use super::version::VERSION;
 use crate::cli::ConfigArgs;
 use crate::config::Loaded;
 use crate::exit::{Exit, Failure};
+use crate::files;
 use crate::listen::bind;
 use crate::logging;
 use crate::roles;
@@ -36,6 +37,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     for warning in &loaded.warnings {
         warn!(at = %warning.at, key = warning.path, "{}", warning.text());
     }
+    files::raise_limit();
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(serve(&loaded))
 }
@@ -53,6 +55,8 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
     if loaded.config.networking.enabled {
         roles::networking::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
+    } else {
+        warn!("no role is enabled, so that only telemetry is served: networking.enabled is false");
     }
     // After the roles, which add what they count.
     let router = telemetry::router(readiness, metrics);

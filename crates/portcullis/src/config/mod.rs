@@ -21,7 +21,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
-pub(crate) use finding::Finding;
+pub(crate) use finding::{Finding, did_you_mean};
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
 pub(crate) use networking::{Identity, Networking, Northbound, RemoteAddress, ServerTls};
 pub(crate) use set::Setting;

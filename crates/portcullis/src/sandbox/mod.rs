@@ -45,6 +45,7 @@ pub(crate) struct Sandbox {
 
 /// Looks for everything that could keep the sandbox from starting, before anything starts.
 pub(crate) fn check(loaded: &Loaded) -> Result<(), Failure> {
+    check_addresses(loaded)?;
     let missing: Vec<_> =
         PARTS.iter().filter(|part| part.sandbox == Use::Needed && !part.missing().is_empty()).collect();
     if !missing.is_empty() {
@@ -58,6 +59,21 @@ pub(crate) fn check(loaded: &Loaded) -> Result<(), Failure> {
     for (keys, listen) in listens(&mut loaded.config.clone()) {
         if let Some(listen) = chosen_address(loaded, keys, listen.0) {
             TcpListener::bind(listen).map_err(|error| cannot_listen(loaded, keys, listen, &error))?;
+        }
+    }
+    Ok(())
+}
+
+/// Its users have passwords that everybody knows, and there is no TLS: it is for this machine alone.
+fn check_addresses(loaded: &Loaded) -> Result<(), Failure> {
+    let Config { networking, identity, .. } = &loaded.config;
+    for (key, listen) in [("networking.listen", networking.listen), ("identity.listen", identity.listen)] {
+        if !listen.0.ip().to_canonical().is_loopback() {
+            let what = format!(
+                "{listen} can be reached from other machines, and the passwords of the sandbox's users are their \
+                 names: use an address of this machine only, such as 127.0.0.1:0"
+            );
+            return Err(Failure::from(loaded.mistake(key, what)).state("Nothing was started."));
         }
     }
     Ok(())
@@ -161,6 +177,9 @@ impl Sandbox {
             ("OVN_SB_DB", quote(&self.ovn.southbound())),
             ("OS_CLIENT_CONFIG_FILE", quoted(&directory.path().join("clouds.yaml"))),
             ("OS_CLOUD", "portcullis".into()),
+            // What is on this machine is not asked for at a proxy.
+            ("no_proxy", r#""${no_proxy:+$no_proxy,}127.0.0.1,localhost""#.into()),
+            ("NO_PROXY", r#""${NO_PROXY:+$NO_PROXY,}127.0.0.1,localhost""#.into()),
             ("PORTCULLIS_NETWORKING_URL", quote(&self.cloud.networking_url())),
             ("AWS_ENDPOINT_URL", quote(&self.aws.url())),
             ("AWS_ACCESS_KEY_ID", "sandbox".into()),
@@ -174,7 +193,8 @@ impl Sandbox {
         // They would win over the files that are named here.
         let unset = "unset AWS_SESSION_TOKEN AWS_PROFILE OS_AUTH_TYPE OS_AUTH_URL OS_TOKEN OS_USERNAME OS_USER_ID \
                      OS_PASSWORD OS_PROJECT_NAME OS_PROJECT_ID OS_USER_DOMAIN_NAME OS_USER_DOMAIN_ID \
-                     OS_PROJECT_DOMAIN_NAME OS_PROJECT_DOMAIN_ID OS_REGION_NAME OS_CACERT";
+                     OS_PROJECT_DOMAIN_NAME OS_PROJECT_DOMAIN_ID OS_DOMAIN_NAME OS_DOMAIN_ID OS_DEFAULT_DOMAIN \
+                     OS_SYSTEM_SCOPE OS_TRUST_ID OS_INTERFACE OS_ENDPOINT OS_ENDPOINT_OVERRIDE OS_REGION_NAME OS_CACERT";
         Ok(format!("# For a shell that is to use this sandbox: source it.\n{unset}\n{}", lines.concat()))
     }
 }

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 /// What every user's password is; the hash is cheap, since it is checked hundreds of times.
 pub(crate) const PASSWORD: &str = "secret";
-const HASH: &str =
+pub(crate) const HASH: &str =
     "$argon2id$v=19$m=64,t=1,p=1$FOig+vISZ3yS71gn1f9RXQ$l28X46xIfXzXFcmUs/pSX8lGvDoAwwaS40Gmi1+7kj0";
 
 /// A user, its project and its role there.
@@ -137,6 +137,9 @@ impl Cloud {
             .env("OS_USER_DOMAIN_NAME", "Default")
             .env("OS_PROJECT_DOMAIN_NAME", "Default")
             .env("OS_REGION_NAME", "RegionOne")
+            // Nothing on loopback is asked for at a proxy.
+            .env("no_proxy", "127.0.0.1,localhost")
+            .env("NO_PROXY", "127.0.0.1,localhost")
             .current_dir(self.files.path());
         command
     }

@@ -5,6 +5,7 @@ mod ansible;
 mod cloud;
 mod faults;
 mod openstack;
+mod ovirt;
 mod schemathesis;
 mod serving;
 mod tempest;

@@ -9,7 +9,7 @@ mod v2;
 mod versions;
 
 use axum::Router;
-use axum::body::{Body, to_bytes};
+use axum::body::Body;
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use axum::routing::any;
@@ -21,6 +21,7 @@ use super::catalog::Service;
 use super::failure::Failure;
 use super::local::{Local, Session};
 use super::token::Token;
+use crate::listen::read;
 use crate::query::{decoded, pairs};
 
 /// The largest request that is read, in bytes: more than any needs.
@@ -232,15 +233,12 @@ async fn serve(State(identity): State<Identity>, request: HttpRequest) -> Respon
     let bodiless = parts.method == Method::HEAD;
     let query = parts.uri.query().unwrap_or_default();
     let mut ask = Ask::new(parts.method, parts.uri.path(), query, &parts.headers, identity.secure);
-    let answer = match to_bytes(body, LARGEST).await {
+    let answer = match read(body, LARGEST).await {
         Ok(bytes) => {
             ask.body = bytes.into();
             identity.answer(&ask).await
         }
-        Err(_) => Err(Failure::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            "The body of the request is too large, or did not come in time.",
-        )),
+        Err(unread) => Err(unread.into()),
     };
     let mut response = answer.map_or_else(|failure| failure.into_response(&ask.base), Answer::into_response);
     if bodiless {

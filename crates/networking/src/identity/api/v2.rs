@@ -84,8 +84,8 @@ fn project(identity: &Identity, auth: &Auth, user: &User) -> Result<Option<Arc<P
         (None, Some(name)) => tokens::usable(user, directory.project_named(&model, DOMAIN, &name)).map(Some),
         (None, None) => {
             let assigned = user.assignments.iter().filter_map(|assignment| assignment.project.as_deref());
-            let assigned = assigned.filter_map(|id| directory.project(&model, id));
-            let mut assigned = assigned.filter(|project| project.enabled);
+            let mut assigned =
+                assigned.filter_map(|id| tokens::usable(user, directory.project(&model, id)).ok());
             let preferred = tokens::preferred(identity, user)?.or_else(|| assigned.next());
             Ok(preferred.or_else(|| directory.projects_of(&model, user).into_iter().next()))
         }

@@ -11,9 +11,10 @@ use anyhow::Context;
 use portcullis_ovn::objects::Project;
 use portcullis_ovn::{Adopted, Rejected, Store, StoreSettings, Survey};
 use portcullis_ovsdb::Remote;
+use serde::Deserialize;
 
 use crate::cli::ConfigArgs;
-use crate::config::Loaded;
+use crate::config::{Identity, Loaded, Mode};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::roles::networking::store_settings;
@@ -55,17 +56,23 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let Args { config, northbound, provider_config, project, leave, yes } = args;
     let loaded = config.sources().load()?;
     output::warnings(&loaded.warnings);
-    if let Some(file) = provider_config {
-        output::print(&corresponding(&provider::translate(&provider::read(&file)?)?)?)?;
+    if yes && loaded.config.mode == Mode::Observe {
+        let what = "nothing is changed in this mode: leave --yes out to look, or set it to manage";
+        return Err(Failure::from(loaded.mistake("mode", what)).state("Nothing was changed."));
     }
-    let mut settings = StoreSettings { coexist: true, read_only: !yes, ..store_settings(&loaded)? };
-    if !northbound.is_empty() {
-        settings.remotes = northbound;
+    let translated = match provider_config {
+        Some(file) => Some(provider::translate(&provider::read(&file)?)?),
+        None => None,
+    };
+    if let Some(translation) = &translated {
+        output::print(&corresponding(translation)?)?;
     }
+    let settings = store_settings(&loaded, &northbound)?;
+    let settings = StoreSettings { coexist: true, read_only: !yes, ..settings };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     runtime.block_on(async {
         let store = open(settings).await?;
-        let project = project_id(&loaded, &store, &project)?;
+        let project = project_id(&loaded, translated.as_ref(), &store, &project)?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now = i64::try_from(now.as_secs()).unwrap_or_default();
         if !yes {
@@ -101,22 +108,42 @@ async fn open(settings: StoreSettings) -> Result<Store, Failure> {
     }
 }
 
-/// The id of the project that is meant.
-fn project_id(loaded: &Loaded, store: &Store, project: &str) -> Result<String, Failure> {
-    if let Some(id) = loaded.config.identity.local.project_id(project) {
+/// The id of the project that is meant. It must be known: what is adopted stays in it, and nobody could be asked for what
+/// went to a project that nobody is in.
+fn project_id(
+    loaded: &Loaded,
+    translated: Option<&provider::Translation>,
+    store: &Store,
+    project: &str,
+) -> Result<String, Failure> {
+    let (identity, model) = (&loaded.config.identity, store.model());
+    if let Some(id) = identity.local.project_id(project) {
         return Ok(id);
     }
-    let model = store.model();
+    let translated = translated.and_then(|translation| {
+        let identity = Identity::deserialize(&translation.config["identity"]).ok()?;
+        identity.local.project_id(project)
+    });
+    if let Some(id) = translated {
+        return Ok(id);
+    }
     let named: Vec<_> = model.named::<Project>(project).map(|known| known.meta.id).collect();
     if let [id] = named.as_slice() {
         return Ok(id.simple().to_string());
     }
-    if project.len() == 32 && project.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-        return Ok(project.to_lowercase());
+    let id = project.to_lowercase();
+    if model.all::<Project>(None).any(|known| known.meta.id.simple().to_string() == id) {
+        return Ok(id);
     }
-    Err(Failure::new(Exit::Usage, format!("there is no project {project}")).note(
-        "Nothing was changed. Give the 32 digits of its id, or the name of a project in identity.local.projects.",
-    ))
+    if identity.keystone.is_some() && id.len() == 32 && id.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        output::warning(&format!(
+            "whether Keystone has a project {id} is not looked at, and what is adopted stays in it"
+        ));
+        return Ok(id);
+    }
+    Err(Failure::new(Exit::Usage, format!("there is no project {project}"))
+        .note("Nothing was changed.")
+        .note("Add it to identity.local.projects, or give the id or the name of one that is there."))
 }
 
 fn report(survey: &Survey, title: &str) -> String {

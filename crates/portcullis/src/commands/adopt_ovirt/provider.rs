@@ -3,6 +3,7 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use portcullis_networking::QUOTAS;
 use serde_json::{Map, Value, json};
 
 use super::ini::Ini;
@@ -91,13 +92,18 @@ pub(super) fn translate(ini: &Ini) -> Result<Translation, Failure> {
         let wrong = |_| Failure::new(Exit::Usage, format!("[{section}] {key}={given} is not a number"));
         given.parse::<u32>().map_err(wrong)
     };
-    let port = |key, default| number("PROVIDER", key, default).map(|port| format!("0.0.0.0:{port}"));
+    // As the provider does: on all addresses, of both families.
+    let port = |key, default| match number("PROVIDER", key, default)? {
+        port @ 1..=65_535 => Ok(format!("[::]:{port}")),
+        port => Err(Failure::new(Exit::Usage, format!("[PROVIDER] {key}={port} is not a port"))),
+    };
     let truth =
         |section, key| matches!(text(section, key, "").to_lowercase().as_str(), "1" | "yes" | "true" | "on");
 
     let certificate = text("SSL", "ssl-cert-file", "/etc/pki/ovirt-engine/certs/ovirt-provider-ovn.cer");
     let key = text("SSL", "ssl-key-file", "/etc/pki/ovirt-engine/keys/ovirt-provider-ovn.pem");
-    let remotes: Vec<&str> = text("OVN REMOTE", "ovn-remote", "tcp:127.0.0.1:6641").split(',').collect();
+    let remotes = text("OVN REMOTE", "ovn-remote", "tcp:127.0.0.1:6641").split(',').map(str::trim);
+    let remotes: Vec<&str> = remotes.filter(|remote| !remote.is_empty()).collect();
     let mut northbound = Map::new();
     if remotes.iter().any(|remote| remote.starts_with("ssl:")) {
         let authority = text("SSL", "ssl-cacert-file", "/etc/pki/ovirt-engine/ca.pem");
@@ -113,6 +119,8 @@ pub(super) fn translate(ini: &Ini) -> Result<Translation, Failure> {
         "portSecurity": truth("NETWORK", "port-security-enabled-default"),
         "mtu": number("DHCP", "dhcp-mtu", "1442")?,
         "dhcpLease": number("DHCP", "dhcp-lease-time", "86400")?,
+        // The provider has none, and what it has goes to one project.
+        "quotas": QUOTAS.iter().map(|(name, _)| ((*name).to_owned(), json!(-1))).collect::<Map<_, _>>(),
     });
     let mut project = json!({
         "name": text("PROVIDER", "openstack-tenant-name", "tenant"),
@@ -173,7 +181,9 @@ mod tests {
     fn what_is_not_said_has_the_providers_defaults() {
         let Translation { config, without } = of("");
         assert_eq!(without, []);
-        assert_eq!(config["networking"]["listen"], "0.0.0.0:9696");
+        assert_eq!(config["networking"]["listen"], "[::]:9696");
+        assert_eq!(config["networking"]["quotas"]["security_group"], -1);
+        assert_eq!(config["networking"]["quotas"].as_object().unwrap().len(), QUOTAS.len());
         assert_eq!(config["networking"]["portSecurity"], false);
         assert_eq!(config["networking"]["northbound"], json!({"remotes": ["tcp:127.0.0.1:6641"]}));
         assert_eq!(config["identity"]["local"]["projects"][0]["name"], "tenant");
@@ -182,18 +192,21 @@ mod tests {
 
     #[test]
     fn what_is_said_is_taken_over_or_named() {
-        let Translation { config, without } = of("[PROVIDER]\nneutron-port=19696\nopenstack-region=One\n\
-             provider-host=engine\n[OVN REMOTE]\novn-remote=ssl:192.0.2.1:6641\n[NETWORK]\n\
+        let Translation { mut config, without } = of(
+            "[PROVIDER]\nneutron-port=19696\nopenstack-region=One\n\
+             provider-host=engine\n[OVN REMOTE]\novn-remote=ssl:192.0.2.1:6641, ssl:192.0.2.2:6641\n[NETWORK]\n\
              port-security-enabled-default=True\n[DHCP]\ndhcp-lease-time=60\ndhcp-mtu=1400\n[SSL]\nhttps-enabled=true\n\
              ssl-key-file=/k\nssl-cert-file=/c\nssl-cacert-file=/a\n[AUTH]\nauth-plugin=x\n[OVIRT]\novirt-host=y\novirt-base=z\n\
-             [NEW]\nkey=1\n");
+             [NEW]\nkey=1\n",
+        );
+        config["networking"].as_object_mut().unwrap().remove("quotas");
         let tls = json!({"certificate": "/c", "key": "/k"});
         assert_eq!(
             config["networking"],
             json!({
-                "enabled": true, "listen": "0.0.0.0:19696", "tls": tls, "portSecurity": true, "mtu": 1400,
+                "enabled": true, "listen": "[::]:19696", "tls": tls, "portSecurity": true, "mtu": 1400,
                 "dhcpLease": 60, "northbound":
-                    {"remotes": ["ssl:192.0.2.1:6641"], "authority": "/a", "certificate": "/c", "key": "/k"},
+                    {"remotes": ["ssl:192.0.2.1:6641", "ssl:192.0.2.2:6641"], "authority": "/a", "certificate": "/c", "key": "/k"},
             })
         );
         assert_eq!(
@@ -217,12 +230,14 @@ mod tests {
 
     #[test]
     fn a_number_that_is_none_is_named() {
-        let mut ini = Ini::default();
-        ini.read("[DHCP]\ndhcp-mtu=big").unwrap();
-        let failure = translate(&ini).unwrap_err();
-        assert_eq!(
-            (failure.exit, failure.errors[0].as_str()),
-            (Exit::Usage, "[DHCP] dhcp-mtu=big is not a number")
-        );
+        for (text, expected) in [
+            ("[DHCP]\ndhcp-mtu=big", "[DHCP] dhcp-mtu=big is not a number"),
+            ("[PROVIDER]\nneutron-port=65536", "[PROVIDER] neutron-port=65536 is not a port"),
+        ] {
+            let mut ini = Ini::default();
+            ini.read(text).unwrap();
+            let failure = translate(&ini).unwrap_err();
+            assert_eq!((failure.exit, failure.errors[0].as_str()), (Exit::Usage, expected));
+        }
     }
 }

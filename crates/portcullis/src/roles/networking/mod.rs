@@ -21,6 +21,7 @@ pub(crate) use self::settings::store as store_settings;
 use self::settings::{Door, Doors};
 use crate::config::Loaded;
 use crate::exit::{Exit, Failure};
+use crate::files;
 use crate::listen::cannot_listen;
 use crate::telemetry::{Check, Metrics, Readiness};
 
@@ -38,10 +39,16 @@ pub(crate) async fn start(
     let config = &loaded.config;
     let check = readiness.register("networking");
     let doors = Doors::new(loaded)?;
-    let store = settings::store(loaded)?;
-    let networking = listen(loaded, &doors.networking).await?;
+    let (store, api) = (settings::store(loaded, &[])?, settings::api(loaded)?);
+    for remote in store.remotes.iter().filter(|remote| settings::is_exposed(remote)) {
+        let key = "networking.northbound.remotes";
+        warn!(%remote, key, "without TLS, password hashes and the key of tokens can be read on the way to the database");
+    }
+    warn_of_open_files(loaded);
+    let most = files::connections(if doors.identity.is_some() { 2 } else { 1 });
+    let networking = listen(loaded, &doors.networking).await?.with_most(most);
     let identity = match &doors.identity {
-        Some(door) => Some(listen(loaded, door).await?),
+        Some(door) => Some(listen(loaded, door).await?.with_most(most)),
         None => None,
     };
     let store = Store::start(store);
@@ -60,7 +67,7 @@ pub(crate) async fn start(
     };
 
     info!(listen = %networking.address(), tls = networking.is_secure(), mode = %config.mode, "the Networking API is here");
-    let api = Networking::new(store.clone(), settings::api(loaded), who.authority(), networking.is_secure());
+    let api = Networking::new(store.clone(), api, who.authority(), networking.is_secure());
     let mut api = api.router();
     match who {
         Who::Keystone(_) => {}
@@ -106,10 +113,43 @@ fn who(loaded: &Loaded, store: &Store) -> Result<Who, Failure> {
         let known = Keystone::new(keystone.clone());
         let known = known.map_err(|error| settings::wrong(loaded, "identity.keystone", &error))?;
         info!(url = keystone.url, user = keystone.user, "tokens are checked by Keystone");
+        if known.is_exposed() {
+            let key = "identity.keystone.url";
+            warn!(
+                url = keystone.url,
+                key, "without TLS, our password and all tokens can be read on the way to Keystone"
+            );
+        }
+        for keys in [["identity", "listen"], ["identity", "tls"], ["identity", "local"]] {
+            if loaded.origin(&keys).is_some() {
+                let key = keys.join(".");
+                warn!(
+                    key,
+                    "it is not used: with identity.keystone there are no users and no Identity API of our own"
+                );
+            }
+        }
         return Ok(Who::Keystone(known));
     }
     let local = Local::new(store.clone(), identity.local.clone());
     local.map(Who::Local).map_err(|error| settings::wrong(loaded, "identity.local", &error))
+}
+
+/// Says which of the configured secrets are open to everybody.
+fn warn_of_open_files(loaded: &Loaded) {
+    let (networking, identity) = (&loaded.config.networking, &loaded.config.identity);
+    let password = identity.keystone.as_ref().and_then(|keystone| keystone.password_file.as_ref());
+    for (key, file) in [
+        ("networking.tls.key", &networking.tls.key),
+        ("networking.northbound.key", &networking.northbound.key),
+        ("identity.tls.key", &identity.tls.key),
+        ("identity.local.tokenKeyFile", &identity.local.token_key_file),
+        ("identity.keystone.passwordFile", &password.cloned()),
+    ] {
+        if let Some(file) = file {
+            files::warn_if_open(key, file);
+        }
+    }
 }
 
 async fn listen(loaded: &Loaded, door: &Door) -> Result<Listener, Failure> {

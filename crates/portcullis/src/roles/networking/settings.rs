@@ -1,14 +1,14 @@
 //! From the configuration to what the servers and the store are started with.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
-use portcullis_networking::Settings;
 use portcullis_networking::identity::SettingsError;
 use portcullis_networking::listen::CertificateFiles;
+use portcullis_networking::{QUOTAS, Settings};
 use portcullis_ovn::{Options, StoreSettings};
-use portcullis_ovsdb::Tls;
+use portcullis_ovsdb::{Remote, Tls};
 
-use crate::config::{Loaded, Mode, RemoteAddress, ServerTls};
+use crate::config::{Loaded, Mode, RemoteAddress, ServerTls, did_you_mean};
 use crate::exit::Failure;
 
 /// Where clients come in.
@@ -51,6 +51,15 @@ impl Doors {
             }
             return Ok(Doors { networking, identity: None });
         }
+        let all = |door: &Door| door.listen.ip().to_canonical().is_unspecified();
+        if identity.listen.port() == networking.listen.port()
+            && identity.listen.port() != 0
+            && (all(&identity) || all(&networking))
+        {
+            let what = "networking.listen has the same port, and one of the two is on all addresses: \
+                        give both the same address to have both APIs there, or another port";
+            return Err(mistake(loaded, "identity.listen", what));
+        }
         // Who logged in looks for the Networking API in the catalog, which cannot know that it is served otherwise.
         if identity.tls.is_some() != networking.tls.is_some()
             && config.identity.local.catalog.network.is_none()
@@ -77,7 +86,8 @@ fn certificate(loaded: &Loaded, section: &str, tls: &ServerTls) -> Result<Option
     Err(mistake(loaded, &format!("{section}.tls"), what))
 }
 
-pub(crate) fn store(loaded: &Loaded) -> Result<StoreSettings, Failure> {
+/// What the store is started with. Who names databases means those, instead of the configured ones.
+pub(crate) fn store(loaded: &Loaded, named: &[Remote]) -> Result<StoreSettings, Failure> {
     let config = &loaded.config;
     let northbound = &config.networking.northbound;
     let tls = match (&northbound.authority, &northbound.certificate, &northbound.key) {
@@ -90,15 +100,16 @@ pub(crate) fn store(loaded: &Loaded) -> Result<StoreSettings, Failure> {
             return Err(mistake(loaded, "networking.northbound", what));
         }
     };
-    if tls.is_none() && northbound.remotes.iter().any(|remote| remote.0.starts_with("ssl:")) {
-        let what = "an ssl: remote takes authority, certificate and key beside it";
+    let remotes = if named.is_empty() {
+        northbound.remotes.iter().filter_map(RemoteAddress::remote).collect()
+    } else {
+        named.to_vec()
+    };
+    if let Some(what) = unfit(&remotes, tls.is_some()) {
         return Err(mistake(loaded, "networking.northbound.remotes", what));
     }
-    if northbound.remotes.is_empty() {
-        return Err(mistake(loaded, "networking.northbound.remotes", "name the database's address at least"));
-    }
     Ok(StoreSettings {
-        remotes: northbound.remotes.iter().filter_map(RemoteAddress::remote).collect(),
+        remotes,
         tls,
         durable: northbound.durable,
         coexist: northbound.coexist,
@@ -111,15 +122,64 @@ pub(crate) fn store(loaded: &Loaded) -> Result<StoreSettings, Failure> {
     })
 }
 
-pub(super) fn api(loaded: &Loaded) -> Settings {
+/// What is wrong with these databases, with or without files for TLS.
+fn unfit(remotes: &[Remote], tls: bool) -> Option<String> {
+    if remotes.is_empty() {
+        return Some("name the database's address at least".to_owned());
+    }
+    remotes.iter().find_map(|remote| match remote {
+        Remote::Tls { .. } if !tls => {
+            Some("an ssl: remote takes authority, certificate and key beside it".to_owned())
+        }
+        // Whoever has given the files wants TLS, and would not notice that there is none.
+        Remote::Tcp { .. } if tls => Some(format!(
+            "{remote} is without TLS, although authority, certificate and key are given: \
+             write ssl: for it, or remove the three"
+        )),
+        _ => None,
+    })
+}
+
+/// Whether who is on the way to a database can read, and change, what goes there: password hashes and keys too.
+pub(super) fn is_exposed(remote: &Remote) -> bool {
+    let here = |host: &str| {
+        let address = host.parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.to_canonical().is_loopback())
+    };
+    matches!(remote, Remote::Tcp { host, .. } if !here(host))
+}
+
+pub(super) fn api(loaded: &Loaded) -> Result<Settings, Failure> {
     let networking = &loaded.config.networking;
-    Settings {
+    for (key, mtu) in [("mtu", networking.mtu), ("physicalMtu", networking.physical_mtu)] {
+        if !(68..=65_535).contains(&mtu) {
+            let what = format!("a packet has 68 to 65535 bytes, not {mtu}");
+            return Err(mistake(loaded, &format!("networking.{key}"), what));
+        }
+    }
+    if networking.dhcp_lease == 0 {
+        let what = "addresses that are given for no time are of no use: it is in seconds, such as 86400";
+        return Err(mistake(loaded, "networking.dhcpLease", what));
+    }
+    let known = QUOTAS.map(|(name, _)| name);
+    for (name, limit) in &networking.quotas {
+        let path = format!("networking.quotas.{name}");
+        if !known.contains(&name.as_str()) {
+            let meant =
+                did_you_mean(name, &known).unwrap_or_else(|| format!("There is {}", known.join(", ")));
+            return Err(mistake(loaded, &path, format!("nothing of this name has a quota. {meant}")));
+        }
+        if *limit < -1 {
+            return Err(mistake(loaded, &path, format!("{limit} is no limit: -1 is without one")));
+        }
+    }
+    Ok(Settings {
         port_security: networking.port_security,
         mtu: networking.mtu,
         physical_mtu: networking.physical_mtu,
         quotas: networking.quotas.clone(),
         ..Settings::default()
-    }
+    })
 }
 
 /// What is wrong in one of the sections of identity.
@@ -129,4 +189,42 @@ pub(super) fn wrong(loaded: &Loaded, section: &str, error: &SettingsError) -> Fa
 
 pub(super) fn mistake(loaded: &Loaded, path: &str, what: impl Into<String>) -> Failure {
     Failure::from(loaded.mistake(path, what)).state("Nothing was started.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wants_tls_gets_it_for_every_member() {
+        for (remotes, tls, good) in [
+            ("unix:/nb", false, true),
+            ("unix:/nb", true, true),
+            ("tcp:127.0.0.1:6641", false, true),
+            ("ssl:192.0.2.1:6641", true, true),
+            ("", true, false),
+            ("ssl:192.0.2.1:6641", false, false),
+            ("tcp:192.0.2.1:6641", true, false),
+            ("ssl:192.0.2.1:6641 tcp:192.0.2.2:6641", true, false),
+            ("ssl:192.0.2.1:6641 tcp:192.0.2.2:6641", false, false),
+        ] {
+            let remotes: Vec<Remote> = remotes.split_whitespace().map(|text| text.parse().unwrap()).collect();
+            assert_eq!(unfit(&remotes, tls).is_none(), good, "{remotes:?} with TLS: {tls}");
+        }
+    }
+
+    #[test]
+    fn what_leaves_this_machine_unencrypted_is_exposed() {
+        for (remote, exposed) in [
+            ("unix:/nb", false),
+            ("tcp:127.0.0.1:6641", false),
+            ("tcp:[::1]:6641", false),
+            ("tcp:localhost:6641", false),
+            ("ssl:192.0.2.1:6641", false),
+            ("tcp:192.0.2.1:6641", true),
+            ("tcp:ovn.example.com:6641", true),
+        ] {
+            assert_eq!(is_exposed(&remote.parse().unwrap()), exposed, "{remote}");
+        }
+    }
 }

@@ -174,7 +174,8 @@ impl Resource for Networks {
         if let Some(up) = input.truth("admin_state_up") {
             network.admin_state_up = up;
         }
-        if input.has("mtu") {
+        // One that was there before there was a limit may be said again.
+        if input.has("mtu") && input.number("mtu").flatten() != Some(i64::from(old.mtu)) {
             network.mtu = mtu(context, input, old.physical.is_some())?;
             for family in Family::ALL {
                 if draft.subnets_of_network(id).any(|subnet| subnet.family() == family) {

@@ -269,9 +269,15 @@ fn routed(snat: bool) -> Rows {
         ..FloatingIp::default()
     };
     Rows::new(|model| {
-        [network(), world].into_iter().for_each(|object| put(model, object));
-        [subnet(), outside].into_iter().for_each(|object| put(model, object));
-        [port(), way_out, inside].into_iter().for_each(|object| put(model, object));
+        for network in [network(), world] {
+            put(model, network);
+        }
+        for subnet in [subnet(), outside] {
+            put(model, subnet);
+        }
+        for port in [port(), way_out, inside] {
+            put(model, port);
+        }
         put(
             model,
             Router { meta: meta(ROUTER), admin_state_up: true, gateway: Some(gateway), routes: vec![route] },

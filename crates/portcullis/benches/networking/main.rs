@@ -58,9 +58,10 @@ fn elsewhere(api: &Api, only: &str) {
 fn here(only: &str) {
     for durable in [false, true] {
         let server = Server::start(durable);
-        let how = match durable {
-            true => "each change on disk before it is answered",
-            false => "changes not waited for on disk",
+        let how = if durable {
+            "each change on disk before it is answered"
+        } else {
+            "changes not waited for on disk"
         };
         println!("\nAn empty database, {how}:");
         let empty = compare(&server, only);
@@ -94,7 +95,7 @@ fn compare(server: &Server, only: &str) -> Vec<(Kind, f64)> {
             server.settle();
             let before = server.cpu();
             rates.push(workload.rate(&api, kind));
-            cpu += server.cpu() - before;
+            cpu += server.cpu().saturating_sub(before);
             if kind.changes() {
                 let transactions = workload.transactions(&api, kind);
                 server.settle();
@@ -105,12 +106,11 @@ fn compare(server: &Server, only: &str) -> Vec<(Kind, f64)> {
             }
         }
         let rate = Rate::all(rates);
-        let (database, ratio) = match raw.is_empty() {
-            true => (String::new(), String::new()),
-            false => {
-                let mean = raw.iter().sum::<f64>() / f64::from(u32::try_from(raw.len()).unwrap());
-                (format!("{mean:.0}/s"), format!("{:.2}", rate.per_second() / mean))
-            }
+        let mean = raw.iter().sum::<f64>() / f64::from(u32::try_from(raw.len().max(1)).unwrap());
+        let (database, ratio) = if raw.is_empty() {
+            (String::new(), String::new())
+        } else {
+            (format!("{mean:.0}/s"), format!("{:.2}", rate.per_second() / mean))
         };
         println!(
             "{:<14} {:>8.0}/s {database:>10}   {ratio:>7}   {:>5.2} ms {:>5.2} ms   {:>8} µs",

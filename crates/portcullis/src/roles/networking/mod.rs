@@ -12,6 +12,7 @@ use portcullis_networking::identity::{Identity, Keystone, Local, join};
 use portcullis_networking::listen::{ListenError, Listener};
 use portcullis_networking::{Authenticate, Networking};
 use portcullis_ovn::Store;
+use portcullis_ovn::objects::Router as LogicalRouter;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -88,7 +89,8 @@ pub(crate) async fn start(
         }
     }
     serve(networking, api, tasks);
-    tasks.spawn(watch_store(store, check, stop.clone()));
+    let gateways = !loaded.config.networking.gateway_chassis.is_empty();
+    tasks.spawn(watch_store(store, gateways, check, stop.clone()));
     Ok(())
 }
 
@@ -172,7 +174,12 @@ fn is_private(address: SocketAddr) -> bool {
 }
 
 /// Says whether the database can be used, and ends everything if it must not be.
-async fn watch_store(store: Store, check: Check, mut stop: watch::Receiver<bool>) -> Result<(), Failure> {
+async fn watch_store(
+    store: Store,
+    gateways: bool,
+    check: Check,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Failure> {
     let mut opened = Box::pin(store.opened());
     loop {
         match (store.is_open(), store.state()) {
@@ -187,6 +194,13 @@ async fn watch_store(store: Store, check: Check, mut stop: watch::Receiver<bool>
         tokio::select! {
             result = &mut opened, if !store.is_open() => {
                 result.map_err(|error| Failure::new(Exit::Lacking, error.to_string()))?;
+                let ways_out = store.model().all::<LogicalRouter>(None).filter(|router| router.gateway.is_some()).count();
+                if !gateways && ways_out > 0 {
+                    warn!(
+                        routers = ways_out,
+                        "routers have a gateway and networking.gatewayChassis names no chassis: no traffic leaves by them"
+                    );
+                }
             }
             () = tokio::time::sleep(LOOK) => {}
             _ = stop.wait_for(|stop| *stop) => return Ok(()),

@@ -1,6 +1,7 @@
 //! The objects as the database has them, kept in step with its replica.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -18,13 +19,12 @@ use crate::tables::columns;
 /// How long after a change of our rows by somebody else it is undone: who makes it in several steps is waited for.
 pub(super) const SOON: Duration = Duration::from_millis(100);
 
-/// How long after a change of another server all rows are looked at: what somebody else changed may have come with it.
-pub(super) const LATER: Duration = Duration::from_secs(5);
-
 /// The objects, and who wants to know of new ones.
 pub(super) struct Models {
     current: RwLock<Arc<Model>>,
     expected: Mutex<Option<Expected>>,
+    /// Whether something else came than what was expected.
+    surprised: AtomicBool,
     generation: watch::Sender<u64>,
     /// When to look whether all rows are as the objects need them.
     check: watch::Sender<Option<Instant>>,
@@ -53,6 +53,7 @@ impl Default for Models {
         Models {
             current: RwLock::default(),
             expected: Mutex::default(),
+            surprised: AtomicBool::new(false),
             generation: watch::channel(0).0,
             check: watch::channel(None).0,
         }
@@ -64,9 +65,15 @@ impl Models {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Says which change is on its way, if one is.
-    pub(super) fn expect(&self, expected: Option<Expected>) {
-        *self.expected() = expected;
+    /// Says which change is on its way.
+    pub(super) fn expect(&self, expected: Expected) {
+        *self.expected() = Some(expected);
+    }
+
+    /// Says that nothing is on its way any more, and tells whether something else came instead.
+    pub(super) fn was_surprised(&self) -> bool {
+        *self.expected() = None;
+        self.surprised.swap(false, Ordering::Relaxed)
     }
 
     fn expected(&self) -> MutexGuard<'_, Option<Expected>> {
@@ -109,6 +116,9 @@ impl Models {
             .as_ref()
             .zip(counted)
             .map_or(Likeness::Other, |(expected, counted)| expected.likeness(changes, counted));
+        if expected.is_some() && likeness == Likeness::Other {
+            self.surprised.store(true, Ordering::Relaxed);
+        }
         let model = match expected {
             Some(expected) if likeness == Likeness::Same && Arc::ptr_eq(&expected.base, &current) => {
                 if cfg!(debug_assertions) {
@@ -121,20 +131,17 @@ impl Models {
         let generation = model.generation;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = model;
         self.generation.send_replace(generation);
+        // What comes with the change of another server is for that one to notice.
         if counted.is_none() && changes.iter().any(is_disturbing) {
             self.check_within(SOON);
-        } else if counted.is_some() && likeness == Likeness::Other {
-            self.check_within(LATER);
         }
     }
 }
 
 impl Expected {
     fn likeness(&self, changes: &[Change], counted: &Change) -> Likeness {
-        let (Some(journal), Some(old)) = (&counted.new, &counted.old) else { return Likeness::Other };
-        if generation_of(journal) != self.model.generation
-            || journal.get("external_ids") != old.get("external_ids")
-        {
+        let journal = counted.new.as_deref().filter(|row| format_of(row) == Some(FORMAT));
+        if journal.map(generation_of) != Some(self.model.generation) {
             return Likeness::Other;
         }
         let mut likeness = Likeness::Same;
@@ -154,6 +161,10 @@ fn generation_of(journal: &Row) -> u64 {
     Journal::generation_in(journal.get("records"))
 }
 
+fn format_of(journal: &Row) -> Option<&str> {
+    journal.get("external_ids").value_of(FORMAT_KEY)
+}
+
 /// The objects after some changes of rows.
 fn read(current: &Model, changes: &[Change]) -> Model {
     let mut model = current.clone();
@@ -170,7 +181,7 @@ fn read(current: &Model, changes: &[Change]) -> Model {
     for change in telling() {
         if change.uuid == JOURNAL {
             model.generation = change.new.as_ref().map_or(0, |row| generation_of(row));
-            let format = change.new.as_ref().and_then(|row| row.get("external_ids").value_of(FORMAT_KEY));
+            let format = change.new.as_deref().and_then(format_of);
             if let Some(format) = format.filter(|format| *format != FORMAT) {
                 let why =
                     format!("row {JOURNAL} of {}: another Portcullis writes format {format}", change.table);

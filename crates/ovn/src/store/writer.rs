@@ -207,9 +207,11 @@ impl Writer {
         let mut model = model.clone();
         model.generation += 1;
         let model = Arc::new(model);
-        self.models.expect(Some(Expected { base: Arc::clone(base), model, rows }));
+        self.models.expect(Expected { base: Arc::clone(base), model, rows });
         let outcome = self.journal.commit(plan.transaction, generation).await;
-        self.models.expect(None);
+        if self.models.was_surprised() && matches!(outcome, Ok(()) | Err(CommitError::InDoubt(_))) {
+            self.models.check_within(SOON);
+        }
         outcome
     }
 

@@ -158,14 +158,6 @@ async fn what_comes_together_with_a_change_is_put_right_too() {
     eventually("what nobody allows is dropped again", || {
         drops(&northbound, &deny) && store.drift().is_empty()
     });
-
-    // The same with a change of another server.
-    let (journal, next) = (journal(&northbound), store.model().generation + 1);
-    let counted = format!("records:generation={next}");
-    northbound.nbctl(&["set", "DNS", &journal, &counted, "--", "set", "ACL", &deny, "action=allow"]);
-    eventually("what nobody allows is dropped once more", || {
-        drops(&northbound, &deny) && store.drift().is_empty()
-    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

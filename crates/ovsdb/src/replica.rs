@@ -128,7 +128,7 @@ fn unreadable(error: &serde_json::Error) -> Inconsistent {
 
 impl Replica {
     /// An empty one, for these tables of a database with this schema.
-    pub(crate) fn new(specs: &[TableSpec], schema: &Schema) -> Result<Self, Inconsistent> {
+    pub fn new(specs: &[TableSpec], schema: &Schema) -> Result<Self, Inconsistent> {
         let mut tables = HashMap::new();
         for spec in specs {
             let table =
@@ -224,9 +224,9 @@ impl Replica {
         after
     }
 
-    /// Takes in what the server told, and says what is different now. Where `whole`, everything it did not mention
+    /// Takes in what the server told, as JSON of `update2`, and says what is different now. Where `whole`, everything it did not mention
     /// is gone. What does not fit changes nothing, so that whoever follows the changes has the same rows as this.
-    pub(crate) fn apply(&mut self, updates: &str, whole: bool) -> Result<Vec<Change>, Inconsistent> {
+    pub fn apply(&mut self, updates: &str, whole: bool) -> Result<Vec<Change>, Inconsistent> {
         let Updates(updates) = serde_json::from_str(updates).map_err(|error| unreadable(&error))?;
         let mut told = HashMap::new();
         for (name, rows) in updates {

@@ -251,3 +251,102 @@ fn assert_read_as_written(expected: &Model, read: &Model, changes: &[Change]) {
     }
     assert_eq!(expected.generation, read.generation);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Options;
+    use crate::draft::Draft;
+    use crate::objects::{Meta, SecurityGroup};
+    use crate::schema;
+    use crate::tables::{NOTE, PORT_GROUP, specs};
+    use portcullis_ovsdb::Replica;
+    use serde_json::{Value, json};
+
+    /// Objects that follow a replica, and are told what a server would tell.
+    struct Followed {
+        models: Models,
+        replica: Replica,
+    }
+
+    impl Followed {
+        fn new() -> Self {
+            let text = std::fs::read_to_string("/usr/share/ovn/ovn-nb.ovsschema").unwrap();
+            let schema = schema::parse(&text).unwrap();
+            Followed { models: Models::default(), replica: Replica::new(&specs(), &schema).unwrap() }
+        }
+
+        fn told(&mut self, updates: &Value) {
+            let changes = self.replica.apply(&updates.to_string(), false).unwrap();
+            self.models.follow(&changes);
+        }
+
+        /// A group that is on its way, and how the server tells of its row.
+        fn expect_group(&self, generation: u64) -> (Uuid, Value) {
+            let base = self.models.current();
+            let mut draft = Draft::new(Arc::clone(&base));
+            let meta = Meta { id: Uuid::new_v4(), name: "group".into(), ..Meta::default() };
+            let id = meta.id;
+            draft.put(SecurityGroup { meta, ..SecurityGroup::default() });
+            let plan = draft.plan(&Options::default(), &self.replica);
+            let rows = self.replica.after(&plan.transaction);
+            let row = rows[&(PORT_GROUP, id)].clone().unwrap();
+            let mut model = draft.model().clone();
+            model.generation = generation;
+            self.models.expect(Expected { base, model: Arc::new(model), rows });
+            (id, json!({"insert": {"name": row.get("name"), "external_ids": row.get("external_ids")}}))
+        }
+    }
+
+    fn counted(generation: u64) -> Value {
+        let records = json!(["map", [["generation", generation.to_string()]]]);
+        let ids = json!(["map", [[FORMAT_KEY, FORMAT]]]);
+        json!({JOURNAL.to_string(): {"insert": {"records": records, "external_ids": ids}}})
+    }
+
+    #[test]
+    fn what_was_expected_is_taken_over() {
+        let mut followed = Followed::new();
+        let (id, row) = followed.expect_group(1);
+        followed.told(&json!({NOTE: counted(1), PORT_GROUP: {id.to_string(): row}}));
+        let model = followed.models.current();
+        assert!(model.generation == 1 && model.get::<SecurityGroup>(id).is_some());
+        assert!(!followed.models.was_surprised());
+    }
+
+    #[test]
+    fn what_comes_with_it_is_noticed() {
+        for tampered in ["another row", "another value", "another number", "nothing at all"] {
+            let mut followed = Followed::new();
+            let (id, mut row) = followed.expect_group(1);
+            let mut generation = 1;
+            let mut rows = serde_json::Map::new();
+            let theirs =
+                json!({"insert": {"name": "x", "external_ids": ["map", [["portcullis:kind", "derived"]]]}});
+            match tampered {
+                "another row" => drop(rows.insert(Uuid::new_v4().to_string(), theirs)),
+                "another value" => row["insert"]["name"] = json!("other"),
+                "another number" => generation = 2,
+                _ => {}
+            }
+            if tampered != "nothing at all" {
+                rows.insert(id.to_string(), row);
+            }
+            followed.told(&json!({NOTE: counted(generation), PORT_GROUP: rows}));
+            assert!(followed.models.was_surprised(), "{tampered}");
+            let there = followed.models.current().get::<SecurityGroup>(id).is_some();
+            assert_eq!(there, tampered != "nothing at all", "what the rows say counts");
+        }
+    }
+
+    #[test]
+    fn what_is_no_harm_is_no_surprise() {
+        let mut followed = Followed::new();
+        let (id, row) = followed.expect_group(1);
+        let theirs = json!({"insert": {"name": "theirs"}});
+        let rows = json!({id.to_string(): row, Uuid::new_v4().to_string(): theirs});
+        followed.told(&json!({NOTE: counted(1), PORT_GROUP: rows}));
+        assert!(!followed.models.was_surprised());
+        assert!(followed.models.current().get::<SecurityGroup>(id).is_some());
+    }
+}

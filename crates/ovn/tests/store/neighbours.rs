@@ -5,6 +5,7 @@ use nix::unistd::Pid;
 use portcullis_core::Direction;
 use portcullis_ovn::objects::{Network, Port, Rule, SecurityGroup};
 use portcullis_ovn::{OpenError, Rejected, Store, StoreError};
+use portcullis_ovsdb::{Client, Columns, Rows, Settings, Transaction};
 use portcullis_testkit::{Northbound, eventually};
 
 use crate::{add_group, add_network, meta, open, settings};
@@ -133,27 +134,30 @@ fn journal(northbound: &Northbound) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_comes_together_with_a_change_is_put_right_too() {
     let northbound = Northbound::start();
+    let other = Client::new(Settings {
+        remotes: vec![northbound.remote().parse().unwrap()],
+        tls: None,
+        database: "OVN_Northbound".to_owned(),
+        tables: Vec::new(),
+        leader_only: false,
+    });
+    other.connected(std::time::Duration::from_secs(30)).await.unwrap();
     let store = open(&[northbound.remote()]).await;
     let deny = filtered(&store, &northbound).await;
 
     // A change of ours, and one of somebody else, which the server takes up at the same time.
+    let mut opening = Transaction::new();
+    opening.update("ACL", Rows::Row(deny.parse().unwrap()), Columns::new().with("action", "allow"));
     let server = Pid::from_raw(i32::try_from(northbound.process().unwrap()).unwrap());
     kill(server, Signal::SIGSTOP).unwrap();
     let ours = tokio::spawn({
         let store = store.clone();
         async move { store.change(|draft| Ok::<_, Infallible>(add_group(draft, "group"))).await }
     });
-    let theirs = std::thread::spawn({
-        let (remote, deny) = (northbound.remote(), deny.clone());
-        move || {
-            let arguments =
-                [&*format!("--db={remote}"), "--no-leader-only", "set", "ACL", &deny, "action=allow"];
-            std::process::Command::new("ovn-nbctl").args(arguments).status().unwrap()
-        }
-    });
+    let theirs = tokio::spawn(async move { other.transact(&opening).await });
     tokio::time::sleep(std::time::Duration::from_millis(300)).await;
     kill(server, Signal::SIGCONT).unwrap();
-    assert!(theirs.join().unwrap().success());
+    theirs.await.unwrap().unwrap();
     ours.await.unwrap().unwrap();
     eventually("what nobody allows is dropped again", || {
         drops(&northbound, &deny) && store.drift().is_empty()

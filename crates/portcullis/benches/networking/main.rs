@@ -28,6 +28,9 @@ const CLIENTS: usize = 8;
 const WHILE: Duration = Duration::from_secs(2);
 const ROUNDS: usize = 3;
 
+/// Rules and ports are made in so many groups and networks, in turn.
+const SPREAD: usize = 200;
+
 /// What is in the database of a large site.
 const GROUPS: usize = 2_000;
 const RULES_PER_GROUP: usize = 8;
@@ -161,30 +164,19 @@ struct Workload {
     groups: Vec<String>,
     networks: Vec<String>,
     ports: Vec<String>,
-    /// A group has no two rules that are the same.
-    rules: AtomicUsize,
+    /// How many requests were made up; a group has no two rules that are the same.
+    next: AtomicUsize,
 }
 
 impl Workload {
     /// Makes what the rest needs.
     fn new(api: &Api) -> Self {
-        let id = |body: Value| body["id"].as_str().unwrap().to_owned();
-        let groups = (0..CLIENTS).map(|_| id(api.create("security-groups", "security_group", &group())));
-        let groups: Vec<String> = groups.collect();
-        let networks = (0..CLIENTS).map(|_| {
-            let network = id(api.create("networks", "network", &json!({"name": "bench"})));
-            api.create(
-                "subnets",
-                "subnet",
-                &json!({"network_id": network, "ip_version": 4, "cidr": "10.0.0.0/16"}),
-            );
-            network
-        });
-        let networks: Vec<String> = networks.collect();
-        let ports = (0..CLIENTS)
-            .map(|client| id(api.create("ports", "port", &port(&networks[client], &groups[client]))));
-        let ports = ports.collect();
-        Workload { groups, networks, ports, rules: AtomicUsize::new(0) }
+        let groups = api.create_all("security-groups", "security_groups", vec![group(); SPREAD]);
+        let networks = api.create_all("networks", "networks", vec![network(); SPREAD]);
+        api.create_all("subnets", "subnets", networks.iter().map(|network| subnet(network)).collect());
+        let ports = groups.iter().zip(&networks).take(CLIENTS).map(|(group, network)| port(network, group));
+        let ports = api.create_all("ports", "ports", ports.collect());
+        Workload { groups, networks, ports, next: AtomicUsize::new(0) }
     }
 
     fn rate(&self, api: &Api, kind: Kind) -> Rate {
@@ -202,15 +194,16 @@ impl Workload {
     }
 
     fn request(&self, kind: Kind, client: usize) -> (&'static str, String, String) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let place = number % SPREAD;
         match kind {
             Kind::Group => ("POST", "security-groups".to_owned(), wrap("security_group", &group())),
             Kind::Rule => {
-                let number = self.rules.fetch_add(1, Ordering::Relaxed);
-                let rule = rule(&self.groups[client], number);
+                let rule = rule(&self.groups[place], number / SPREAD);
                 ("POST", "security-group-rules".to_owned(), wrap("security_group_rule", &rule))
             }
             Kind::Port => {
-                let port = port(&self.networks[client], &self.groups[client]);
+                let port = port(&self.networks[place], &self.groups[place]);
                 ("POST", "ports".to_owned(), wrap("port", &port))
             }
             Kind::Look | Kind::LookAlone => ("GET", format!("ports/{}", self.ports[client]), String::new()),
@@ -226,6 +219,14 @@ fn group() -> Value {
     json!({"name": "bench"})
 }
 
+fn network() -> Value {
+    json!({"name": "bench"})
+}
+
+fn subnet(network: &str) -> Value {
+    json!({"network_id": network, "ip_version": 4, "cidr": "10.0.0.0/16"})
+}
+
 fn rule(group: &str, number: usize) -> Value {
     let protocols = ["tcp", "udp", "sctp"];
     let port = number % 65_535 + 1;
@@ -239,24 +240,13 @@ fn port(network: &str, group: &str) -> Value {
 
 /// Fills the database, many objects at a time.
 fn fill(api: &Api) {
-    let several = |path: &str, plural: &str, items: Vec<Value>| -> Vec<String> {
-        let mut ids = Vec::new();
-        for chunk in items.chunks(500) {
-            let answer = api.ask("POST", path, &json!({plural: chunk}).to_string());
-            ids.extend(
-                answer[plural].as_array().unwrap().iter().map(|item| item["id"].as_str().unwrap().to_owned()),
-            );
-        }
-        ids
-    };
-    let groups = several("security-groups", "security_groups", (0..GROUPS).map(|_| group()).collect());
+    let groups = api.create_all("security-groups", "security_groups", vec![group(); GROUPS]);
     for group in &groups {
         let rules = (0..RULES_PER_GROUP).map(|number| rule(group, number)).collect();
-        several("security-group-rules", "security_group_rules", rules);
+        api.create_all("security-group-rules", "security_group_rules", rules);
     }
-    let networks = several("networks", "networks", (0..NETWORKS).map(|_| json!({"name": "bench"})).collect());
-    let subnet = |network: &String| json!({"network_id": network, "ip_version": 4, "cidr": "10.0.0.0/16"});
-    several("subnets", "subnets", networks.iter().map(subnet).collect());
+    let networks = api.create_all("networks", "networks", vec![network(); NETWORKS]);
+    api.create_all("subnets", "subnets", networks.iter().map(|network| subnet(network)).collect());
     let ports = (0..PORTS).map(|number| port(&networks[number % NETWORKS], &groups[number % GROUPS]));
-    several("ports", "ports", ports.collect());
+    api.create_all("ports", "ports", ports.collect());
 }

@@ -216,7 +216,29 @@ impl Draft {
 
 /// The changes that turn what the database holds into what these objects need, whoever changed it.
 pub(crate) fn mend(model: &Model, options: &Options, replica: &Replica) -> Plan {
+    // Mostly nothing is wrong, and then not all that is needed has to be held at once.
+    if is_right(model, options, replica) {
+        return Plan::default();
+    }
     Plan::new(&ours(replica), &Desired::all(Scene { model, options }), replica)
+}
+
+/// Whether the database holds what these objects need, and nothing of ours besides.
+fn is_right(model: &Model, options: &Options, replica: &Replica) -> bool {
+    let (mut rows, mut references) = (0, 0);
+    for (kind, id) in model.ids() {
+        let mut desired = Desired::default();
+        desired.add(Scene { model, options }, kind, id);
+        let mut plan = Plan::default();
+        plan.add(&desired, replica);
+        if !plan.transaction.is_empty() {
+            return false;
+        }
+        rows += desired.rows.len();
+        references += desired.references.len();
+    }
+    let ours = ours(replica);
+    (ours.rows.len(), ours.references.len()) == (rows, references)
 }
 
 /// The same row by row, with what it is about, those first to which others belong; and last what no object needs.

@@ -25,7 +25,7 @@ use server::Server;
 
 const CLIENTS: usize = 8;
 /// Each rate is measured for so long, and so often, in turn with what it is compared to.
-const WHILE: Duration = Duration::from_secs(2);
+const WHILE: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 3;
 
 /// Rules and ports are made in so many groups and networks, in turn.
@@ -60,14 +60,16 @@ fn elsewhere(api: &Api, only: &str) {
 
 fn here(only: &str) {
     for durable in [false, true] {
-        let server = Server::start(durable);
         let how = if durable {
             "each change on disk before it is answered"
         } else {
             "changes not waited for on disk"
         };
         println!("\nAn empty database, {how}:");
-        let empty = compare(&server, only);
+        heading();
+        // For each of them: what one fills it with would not be there for the next.
+        let rates = Kind::matching(only).map(|kind| compare(&Server::start(durable), kind));
+        let empty: Vec<_> = rates.collect();
         if durable {
             continue;
         }
@@ -77,55 +79,56 @@ fn here(only: &str) {
         println!("\n{GROUPS} groups, {} rules, {PORTS} ports, {how}:", GROUPS * (RULES_PER_GROUP + 2));
         println!("start          {:.2} s", server.restart().as_secs_f64());
         println!("memory         {} MB", server.memory() / 1_000_000);
-        let full = compare(&server, only);
-        for ((kind, before), (_, after)) in empty.iter().zip(&full) {
-            println!("{:<14} costs {:.2} of what it did", kind.name(), before / after);
+        heading();
+        for (kind, before) in Kind::matching(only).zip(empty) {
+            let after = compare(&server, kind);
+            println!("{:<14} costs {:.2} of what it did", "", before / after);
         }
     }
 }
 
-/// Rates of the API beside those of the same transactions without it.
-fn compare(server: &Server, only: &str) -> Vec<(Kind, f64)> {
+fn heading() {
     println!(
         "{:<14} {:>10} {:>10}   {:>7}   {:>8} {:>8}   {:>10}",
         "", "API", "database", "ratio", "median", "p99", "CPU of ours"
     );
+}
+
+/// The rate of the API, beside that of the same transactions without it.
+fn compare(server: &Server, kind: Kind) -> f64 {
     let workload = Workload::new(&server.api());
-    let measure = |kind: Kind| {
-        let (mut rates, mut raw, mut cpu) = (Vec::new(), Vec::new(), Duration::ZERO);
-        for _ in 0..ROUNDS {
-            let api = server.api();
+    let (mut rates, mut raw, mut cpu) = (Vec::new(), Vec::new(), Duration::ZERO);
+    for _ in 0..ROUNDS {
+        let api = server.api();
+        server.settle();
+        let before = server.cpu();
+        rates.push(workload.rate(&api, kind));
+        cpu += server.cpu().saturating_sub(before);
+        if kind.changes() {
+            let transactions = workload.transactions(&api, kind);
             server.settle();
-            let before = server.cpu();
-            rates.push(workload.rate(&api, kind));
-            cpu += server.cpu().saturating_sub(before);
-            if kind.changes() {
-                let transactions = workload.transactions(&api, kind);
-                server.settle();
-                // It would follow the changes, and see to it that they are right.
-                server.stop();
-                raw.push(raw::rate(&server.socket(), &transactions, CLIENTS, server.durable, WHILE));
-                server.restart();
-            }
+            // It would follow the changes, and see to it that they are right.
+            server.stop();
+            raw.push(raw::rate(&server.socket(), &transactions, CLIENTS, server.durable, WHILE));
+            server.restart();
         }
-        let rate = Rate::all(rates);
-        let mean = raw.iter().sum::<f64>() / f64::from(u32::try_from(raw.len().max(1)).unwrap());
-        let (database, ratio) = if raw.is_empty() {
-            (String::new(), String::new())
-        } else {
-            (format!("{mean:.0}/s"), format!("{:.2}", rate.per_second() / mean))
-        };
-        println!(
-            "{:<14} {:>8.0}/s {database:>10}   {ratio:>7}   {:>5.2} ms {:>5.2} ms   {:>8} µs",
-            kind.name(),
-            rate.per_second(),
-            rate.percentile(0.5).as_secs_f64() * 1000.0,
-            rate.percentile(0.99).as_secs_f64() * 1000.0,
-            cpu.as_micros() / rate.count(),
-        );
-        (kind, rate.per_second())
+    }
+    let rate = Rate::all(rates);
+    let mean = raw.iter().sum::<f64>() / f64::from(u32::try_from(raw.len().max(1)).unwrap());
+    let (database, ratio) = if raw.is_empty() {
+        (String::new(), String::new())
+    } else {
+        (format!("{mean:.0}/s"), format!("{:.2}", rate.per_second() / mean))
     };
-    Kind::matching(only).map(measure).collect()
+    println!(
+        "{:<14} {:>8.0}/s {database:>10}   {ratio:>7}   {:>5.2} ms {:>5.2} ms   {:>8} µs",
+        kind.name(),
+        rate.per_second(),
+        rate.percentile(0.5).as_secs_f64() * 1000.0,
+        rate.percentile(0.99).as_secs_f64() * 1000.0,
+        cpu.as_micros() / rate.count(),
+    );
+    rate.per_second()
 }
 
 /// What is asked for.
@@ -140,7 +143,7 @@ enum Kind {
 
 impl Kind {
     fn matching(word: &str) -> impl Iterator<Item = Kind> + '_ {
-        let all = [Kind::Group, Kind::Rule, Kind::Port, Kind::Look, Kind::LookAlone];
+        let all = [Kind::Look, Kind::LookAlone, Kind::Port, Kind::Rule, Kind::Group];
         all.into_iter().filter(move |kind| kind.name().contains(word))
     }
 

@@ -10,6 +10,7 @@ mod default_rules;
 mod drift;
 mod dry_run;
 mod explain;
+mod hostile;
 mod idempotent;
 mod openapi;
 mod packets;

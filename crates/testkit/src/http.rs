@@ -1,5 +1,6 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 /// A connection to an HTTP server, used again and again, which does little itself.
@@ -7,6 +8,12 @@ use std::time::Duration;
 pub struct Http {
     host: String,
     stream: BufReader<TcpStream>,
+}
+
+impl AsFd for Http {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.get_ref().as_fd()
+    }
 }
 
 /// What a server answered.
@@ -47,13 +54,18 @@ impl Http {
         headers: &[(&str, &str)],
         body: &str,
     ) -> io::Result<Answer> {
+        self.send(method, path, headers, body)?;
+        self.receive()
+    }
+
+    /// Sends a request, whose answer is to be received.
+    pub fn send(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<()> {
         let mut request = format!("{method} {path} HTTP/1.1\r\nHost: {}\r\n", self.host);
         for &(name, value) in headers {
             request.extend([name, ": ", value, "\r\n"]);
         }
         request.extend(["Content-Length: ", &body.len().to_string(), "\r\n\r\n", body]);
-        self.stream.get_mut().write_all(request.as_bytes())?;
-        self.receive()
+        self.stream.get_mut().write_all(request.as_bytes())
     }
 
     fn line(&mut self) -> io::Result<String> {
@@ -64,7 +76,8 @@ impl Http {
         Ok(line.trim_end().to_owned())
     }
 
-    fn receive(&mut self) -> io::Result<Answer> {
+    /// Waits for the answer to a request that was sent.
+    pub fn receive(&mut self) -> io::Result<Answer> {
         let status = self.line()?;
         let status = status.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or(io::ErrorKind::InvalidData)?;

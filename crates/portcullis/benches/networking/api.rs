@@ -1,8 +1,10 @@
 //! A client of the Networking API that does little itself.
 
 use std::fmt;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use portcullis_testkit::{Answer, Http};
 use serde_json::{Value, json};
 
@@ -70,20 +72,20 @@ impl Api {
         Http::connect(&self.host).unwrap_or_else(|error| panic!("{}: {error}", self.host))
     }
 
-    fn send(&self, connection: &mut Http, method: &str, path: &str, body: &str) -> Answer {
+    fn send(&self, connection: &mut Http, (method, path, body): &(&str, String, String)) {
         let headers = [("X-Auth-Token", self.token.as_str()), ("Content-Type", "application/json")];
-        let answer = connection.ask(method, &format!("/v2.0/{path}"), &headers, body).unwrap();
-        assert!(answer.status < 300, "{method} {path}: {}", String::from_utf8_lossy(&answer.body));
-        answer
+        connection.send(method, &format!("/v2.0/{path}"), &headers, body).unwrap();
     }
 
     /// The answer to one request, which must succeed.
-    pub(crate) fn ask(&self, method: &str, path: &str, body: &str) -> Value {
-        self.send(&mut self.connect(), method, path, body).json()
+    pub(crate) fn ask(&self, method: &'static str, path: &str, body: &str) -> Value {
+        let mut connection = self.connect();
+        self.send(&mut connection, &(method, path.to_owned(), body.to_owned()));
+        received(&mut connection).json()
     }
 
     /// Makes objects, many at a time, and gives their ids.
-    pub(crate) fn create_all(&self, path: &str, plural: &str, objects: Vec<Value>) -> Vec<String> {
+    pub(crate) fn create_all(&self, path: &str, plural: &str, objects: &[Value]) -> Vec<String> {
         let mut ids = Vec::new();
         for some in objects.chunks(500) {
             let answer = self.ask("POST", path, &json!({plural: some}).to_string());
@@ -94,35 +96,55 @@ impl Api {
     }
 
     /// Asks by some clients at once, one request after the other each, and gives how long they took, with the answers.
+    ///
+    /// One thread does it for all of them: the server needs the processors more.
     pub(crate) fn load(
         &self,
         clients: usize,
         during: Duration,
-        request: impl Fn(usize) -> (&'static str, String, String) + Sync,
+        mut request: impl FnMut(usize) -> (&'static str, String, String),
     ) -> (Rate, Vec<Answer>) {
+        let mut connections: Vec<(Http, Instant)> = Vec::new();
         let start = Instant::now();
-        let answers: Vec<(Duration, Answer)> = std::thread::scope(|scope| {
-            let request = &request;
-            let tasks: Vec<_> = (0..clients)
-                .map(|client| {
-                    scope.spawn(move || {
-                        let mut connection = self.connect();
-                        let mut answers = Vec::new();
-                        while start.elapsed() < during {
-                            let (method, path, body) = request(client);
-                            let before = Instant::now();
-                            let answer = self.send(&mut connection, method, &path, &body);
-                            answers.push((before.elapsed(), answer));
-                        }
-                        answers
-                    })
-                })
-                .collect();
-            tasks.into_iter().flat_map(|task| task.join().unwrap()).collect()
-        });
+        for client in 0..clients {
+            let mut connection = self.connect();
+            self.send(&mut connection, &request(client));
+            connections.push((connection, Instant::now()));
+        }
+        let (mut times, mut answers) = (Vec::new(), Vec::new());
+        let mut asking = clients;
+        while asking > 0 {
+            for client in ready(&connections) {
+                let (connection, sent) = &mut connections[client];
+                answers.push(received(connection));
+                times.push(sent.elapsed());
+                if start.elapsed() < during {
+                    *sent = Instant::now();
+                    self.send(connection, &request(client));
+                } else {
+                    asking -= 1;
+                }
+            }
+        }
         let all = start.elapsed();
-        let (mut times, answers): (Vec<_>, Vec<_>) = answers.into_iter().unzip();
         times.sort_unstable();
         (Rate { times, all }, answers)
     }
+}
+
+fn received(connection: &mut Http) -> Answer {
+    let answer = connection.receive().unwrap();
+    assert!(answer.status < 300, "{}", String::from_utf8_lossy(&answer.body));
+    answer
+}
+
+/// Who has an answer.
+fn ready(connections: &[(Http, Instant)]) -> Vec<usize> {
+    let mut waiting: Vec<PollFd<'_>> = connections
+        .iter()
+        .map(|(connection, _)| PollFd::new(connection.as_fd(), PollFlags::POLLIN))
+        .collect();
+    poll(&mut waiting, PollTimeout::NONE).unwrap();
+    let has_answer = |polled: &PollFd<'_>| polled.any().unwrap_or(true);
+    (0..waiting.len()).filter(|place| has_answer(&waiting[*place])).collect()
 }

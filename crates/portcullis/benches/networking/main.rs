@@ -174,11 +174,12 @@ struct Workload {
 impl Workload {
     /// Makes what the rest needs.
     fn new(api: &Api) -> Self {
-        let groups = api.create_all("security-groups", "security_groups", vec![group(); SPREAD]);
-        let networks = api.create_all("networks", "networks", vec![network(); SPREAD]);
-        api.create_all("subnets", "subnets", networks.iter().map(|network| subnet(network)).collect());
+        let groups = api.create_all("security-groups", "security_groups", &vec![group(); SPREAD]);
+        let networks = api.create_all("networks", "networks", &vec![network(); SPREAD]);
+        let subnets: Vec<Value> = networks.iter().map(|network| subnet(network)).collect();
+        api.create_all("subnets", "subnets", &subnets);
         let ports = groups.iter().zip(&networks).take(CLIENTS).map(|(group, network)| port(network, group));
-        let ports = api.create_all("ports", "ports", ports.collect());
+        let ports = api.create_all("ports", "ports", &ports.collect::<Vec<_>>());
         Workload { groups, networks, ports, next: AtomicUsize::new(0) }
     }
 
@@ -243,13 +244,14 @@ fn port(network: &str, group: &str) -> Value {
 
 /// Fills the database, many objects at a time.
 fn fill(api: &Api) {
-    let groups = api.create_all("security-groups", "security_groups", vec![group(); GROUPS]);
+    let groups = api.create_all("security-groups", "security_groups", &vec![group(); GROUPS]);
     for group in &groups {
-        let rules = (0..RULES_PER_GROUP).map(|number| rule(group, number)).collect();
-        api.create_all("security-group-rules", "security_group_rules", rules);
+        let rules: Vec<Value> = (0..RULES_PER_GROUP).map(|number| rule(group, number)).collect();
+        api.create_all("security-group-rules", "security_group_rules", &rules);
     }
-    let networks = api.create_all("networks", "networks", vec![network(); NETWORKS]);
-    api.create_all("subnets", "subnets", networks.iter().map(|network| subnet(network)).collect());
+    let networks = api.create_all("networks", "networks", &vec![network(); NETWORKS]);
+    let subnets: Vec<Value> = networks.iter().map(|network| subnet(network)).collect();
+    api.create_all("subnets", "subnets", &subnets);
     let ports = (0..PORTS).map(|number| port(&networks[number % NETWORKS], &groups[number % GROUPS]));
-    api.create_all("ports", "ports", ports.collect());
+    api.create_all("ports", "ports", &ports.collect::<Vec<_>>());
 }

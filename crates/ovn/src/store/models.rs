@@ -19,6 +19,10 @@ use crate::tables::columns;
 /// How long after a change of our rows by somebody else it is undone: who makes it in several steps is waited for.
 pub(super) const SOON: Duration = Duration::from_millis(100);
 
+/// How long after a change of another server all rows are looked at. That server notices what came with its change, unless
+/// it ended meanwhile; looking at everything takes too long to be done each time.
+const LATER: Duration = Duration::from_secs(60);
+
 /// The objects, and who wants to know of new ones.
 pub(super) struct Models {
     current: RwLock<Arc<Model>>,
@@ -91,8 +95,8 @@ impl Models {
     }
 
     /// All rows are to be looked at after a while, at the latest.
-    pub(super) fn check_within(&self, while_: Duration) {
-        let then = Instant::now() + while_;
+    pub(super) fn check_within(&self, time: Duration) {
+        let then = Instant::now() + time;
         self.check.send_if_modified(|check| {
             let sooner = check.is_none_or(|known| then < known);
             if sooner {
@@ -116,7 +120,8 @@ impl Models {
             .as_ref()
             .zip(counted)
             .map_or(Likeness::Other, |(expected, counted)| expected.likeness(changes, counted));
-        if expected.is_some() && likeness == Likeness::Other {
+        let was_expecting = expected.is_some();
+        if was_expecting && likeness == Likeness::Other {
             self.surprised.store(true, Ordering::Relaxed);
         }
         let model = match expected {
@@ -131,8 +136,9 @@ impl Models {
         let generation = model.generation;
         *self.current.write().unwrap_or_else(PoisonError::into_inner) = model;
         self.generation.send_replace(generation);
-        // What comes with the change of another server is for that one to notice.
-        if counted.is_none() && changes.iter().any(is_disturbing) {
+        if counted.is_some() && !was_expecting {
+            self.check_within(LATER);
+        } else if counted.is_none() && changes.iter().any(is_disturbing) {
             self.check_within(SOON);
         }
     }
@@ -337,6 +343,26 @@ mod tests {
             let there = followed.models.current().get::<SecurityGroup>(id).is_some();
             assert_eq!(there, tampered != "nothing at all", "what the rows say counts");
         }
+    }
+
+    #[test]
+    fn what_comes_with_the_change_of_another_server_is_looked_at_later() {
+        let mut followed = Followed::new();
+        let check = followed.models.check();
+        followed.told(&json!({NOTE: counted(1)}));
+        let due = check.borrow().expect("it is looked at");
+        assert!(due > Instant::now() + SOON && due <= Instant::now() + LATER);
+        followed.models.checking();
+
+        let (id, row) = followed.expect_group(2);
+        let records = json!(["map", [["generation", "2"]]]);
+        let counted = json!({JOURNAL.to_string(): {"modify": {"records": records}}});
+        followed.told(&json!({NOTE: counted, PORT_GROUP: {id.to_string(): row}}));
+        assert_eq!(*check.borrow(), None, "of our own we know all");
+
+        let tampered = json!({id.to_string(): {"modify": {"name": "other"}}});
+        followed.told(&json!({ PORT_GROUP: tampered }));
+        assert!(check.borrow().is_some_and(|due| due <= Instant::now() + SOON));
     }
 
     #[test]

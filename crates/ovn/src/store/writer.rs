@@ -127,7 +127,6 @@ impl Writer {
                     }
                 },
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() && refusal.is_none() => {
-                    self.models.checking();
                     if !self.mend().await {
                         self.models.check_within(SOON);
                     }
@@ -165,8 +164,12 @@ impl Writer {
                 }
                 // One of them is to blame; the others shall not suffer.
                 Err(Uncommitted::For(StoreError::Refused(_) | StoreError::Broken)) if batch.len() > 1 => {
-                    for work in batch {
-                        Box::pin(self.write(vec![work])).await?;
+                    let mut works = batch.into_iter();
+                    while let Some(work) = works.next() {
+                        if let Err(error) = Box::pin(self.write(vec![work])).await {
+                            finish(works.collect(), &error);
+                            return Err(error);
+                        }
                     }
                     return Ok(());
                 }
@@ -239,6 +242,7 @@ impl Writer {
 
     /// Puts right what is not as the objects need it. False if it has to be looked at again.
     async fn mend(&self) -> bool {
+        self.models.checking();
         let model = self.models.current();
         if !model.unreadable.is_empty() {
             return true;

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use portcullis_testkit::Dice;
 use portcullis_testkit::parts::{Launch, Namespace, Process, Scratch};
 use serde_json::{Value, json};
 
@@ -60,26 +61,6 @@ impl Tracer {
         let reply = replies.next().unwrap_or_else(|| panic!("ovn-trace died of {packet}")).unwrap();
         assert_eq!(reply["error"], Value::Null, "{packet}: {reply}");
         reply["result"].as_str().unwrap().to_owned()
-    }
-}
-
-/// Numbers that look random and come again with the same seed.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % sides as u64).unwrap()
-    }
-
-    fn one<'a, T>(&mut self, of: &'a [T]) -> &'a T {
-        &of[self.roll(of.len())]
-    }
-
-    fn chance(&mut self, of: usize) -> bool {
-        self.roll(of) == 0
     }
 }
 
@@ -365,7 +346,7 @@ impl Packet {
 fn agrees_with_ovn_trace() {
     let seed = std::env::var("PORTCULLIS_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
-    let mut dice = Dice(seed);
+    let mut dice = Dice::new(seed);
     let scene = Scene::new();
     let (mut allowed, mut carried) = (0, 0);
     for round in 0..ROUNDS {

@@ -6,6 +6,7 @@
 mod api;
 mod cluster_api;
 mod dhcp;
+mod dice;
 mod haproxy;
 mod http;
 mod keystone;
@@ -21,6 +22,7 @@ mod wait;
 pub use api::{kubernetes, kubernetes_in};
 pub use cluster_api::ClusterApi;
 pub use dhcp::{Offer, ask_dhcp};
+pub use dice::Dice;
 pub use haproxy::HaProxy;
 pub use http::{Answer, Http};
 pub use keystone::Keystone;

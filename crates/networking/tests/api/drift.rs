@@ -1,30 +1,15 @@
 //! Whatever is asked, in whatever order: the database holds exactly what the objects need, after every single change.
 
+use portcullis_testkit::Dice;
 use serde_json::{Value, json};
 
 use crate::client::{Api, User};
 
-/// Numbers that are the same in every run.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        usize::try_from(self.0 % u64::try_from(sides).unwrap()).unwrap()
-    }
-
-    fn truth(&mut self) -> bool {
-        self.roll(2) == 0
-    }
-
-    /// One of those that there are, or one that there is not.
-    fn one(&mut self, all: &[String]) -> String {
-        match all.len() {
-            0 => "00000000-0000-4000-8000-000000000000".to_owned(),
-            count => all[self.roll(count)].clone(),
-        }
+/// One of those that there are, or one that there is not.
+fn any(dice: &mut Dice, all: &[String]) -> String {
+    match all {
+        [] => "00000000-0000-4000-8000-000000000000".to_owned(),
+        some => dice.one(some).clone(),
     }
 }
 
@@ -48,12 +33,12 @@ const COLLECTIONS: [(&str, &str); 8] = [
 
 /// What a new object of a kind is asked to be.
 fn wish(user: &User, dice: &mut Dice, name: &str) -> Value {
-    let mut one = |collection: &str| dice.one(&all(user, collection));
+    let mut one = |collection: &str| any(dice, &all(user, collection));
     match name {
         "network" => json!({"mtu": 1300 + one("networks").len(), "router:external": true}),
         "subnet" => {
             let network = one("networks");
-            let (number, dhcp) = (dice.roll(9), dice.truth());
+            let (number, dhcp) = (dice.roll(9), dice.chance(2));
             match dice.roll(3) {
                 0 => {
                     json!({"network_id": network, "ip_version": 4, "cidr": format!("10.{number}.0.0/24"), "enable_dhcp": dhcp,
@@ -68,8 +53,8 @@ fn wish(user: &User, dice: &mut Dice, name: &str) -> Value {
         }
         "port" => {
             let mut port = json!({"network_id": one("networks")});
-            if dice.truth() {
-                port["security_groups"] = json!([dice.one(&all(user, "security-groups"))]);
+            if dice.chance(2) {
+                port["security_groups"] = json!([any(dice, &all(user, "security-groups"))]);
             }
             if dice.roll(4) == 0 {
                 port["extra_dhcp_opts"] = json!([{"opt_name": "mtu", "opt_value": "1400"}]);
@@ -81,22 +66,22 @@ fn wish(user: &User, dice: &mut Dice, name: &str) -> Value {
         }
         "router" => {
             let network = one("networks");
-            if dice.truth() { json!({"external_gateway_info": {"network_id": network}}) } else { json!({}) }
+            if dice.chance(2) { json!({"external_gateway_info": {"network_id": network}}) } else { json!({}) }
         }
         "floatingip" => {
             let mut floating = json!({"floating_network_id": one("networks")});
-            if dice.truth() {
-                floating["port_id"] = json!(dice.one(&all(user, "ports")));
+            if dice.chance(2) {
+                floating["port_id"] = json!(any(dice, &all(user, "ports")));
             }
             floating
         }
-        "security_group" => json!({"name": "g", "stateful": dice.truth()}),
+        "security_group" => json!({"name": "g", "stateful": dice.chance(2)}),
         "security_group_rule" => {
             let mut rule = json!({"security_group_id": one("security-groups"), "direction": "ingress", "protocol": "tcp",
                                   "port_range_min": dice.roll(99) + 1, "port_range_max": 100});
             match dice.roll(3) {
-                0 => rule["remote_group_id"] = json!(dice.one(&all(user, "security-groups"))),
-                1 => rule["remote_address_group_id"] = json!(dice.one(&all(user, "address-groups"))),
+                0 => rule["remote_group_id"] = json!(any(dice, &all(user, "security-groups"))),
+                1 => rule["remote_address_group_id"] = json!(any(dice, &all(user, "address-groups"))),
                 _ => rule["remote_ip_prefix"] = json!("198.51.100.0/24"),
             }
             rule
@@ -107,7 +92,7 @@ fn wish(user: &User, dice: &mut Dice, name: &str) -> Value {
 
 /// What an object of a kind is asked to become.
 fn change(user: &User, dice: &mut Dice, name: &str) -> Value {
-    let truth = dice.truth();
+    let truth = dice.chance(2);
     match (name, dice.roll(3)) {
         ("network", 0) => json!({"mtu": 1280 + dice.roll(99)}),
         ("network", 1) => json!({"dns_domain": "example.com."}),
@@ -117,17 +102,17 @@ fn change(user: &User, dice: &mut Dice, name: &str) -> Value {
         ("port", 0) => {
             json!({"port_security_enabled": truth, "security_groups": [], "allowed_address_pairs": []})
         }
-        ("port", 1) => json!({"security_groups": [dice.one(&all(user, "security-groups"))]}),
+        ("port", 1) => json!({"security_groups": [any(dice, &all(user, "security-groups"))]}),
         ("port", 2) => {
             json!({"admin_state_up": truth, "extra_dhcp_opts": [{"opt_name": "mtu", "opt_value": null}]})
         }
         ("router", 0) => json!({"external_gateway_info": {}}),
         ("router", 1) => {
-            let network = dice.one(&all(user, "networks"));
+            let network = any(dice, &all(user, "networks"));
             json!({"external_gateway_info": {"network_id": network, "enable_snat": truth}})
         }
         ("floatingip", 0) => json!({"port_id": null}),
-        ("floatingip", _) => json!({"port_id": dice.one(&all(user, "ports"))}),
+        ("floatingip", _) => json!({"port_id": any(dice, &all(user, "ports"))}),
         ("security_group", _) => json!({"stateful": truth}),
         _ => json!({"description": "changed"}),
     }
@@ -141,7 +126,7 @@ fn every_change_leaves_exactly_what_is_needed() {
     let quota: serde_json::Map<String, Value> =
         unlimited.into_iter().map(|(name, limit)| (name.into(), limit.into())).collect();
     assert_eq!(user.put(&format!("quotas/{}", user.project), json!({"quota": quota})).status, 200);
-    let mut dice = Dice(0x1234_5678_9abc_def1);
+    let mut dice = Dice::new(0x1234_5678_9abc_def1);
     let mut done = 0;
     for step in 0..400 {
         let (collection, name) = COLLECTIONS[dice.roll(COLLECTIONS.len())];
@@ -151,19 +136,19 @@ fn every_change_leaves_exactly_what_is_needed() {
                 (format!("POST {collection} {body}"), user.post(collection, body))
             }
             5 | 6 => {
-                let path = format!("{collection}/{}", dice.one(&all(&user, collection)));
+                let path = format!("{collection}/{}", any(&mut dice, &all(&user, collection)));
                 let body = json!({name: change(&user, &mut dice, name)});
                 (format!("PUT {path} {body}"), user.put(&path, body))
             }
             7 | 8 => {
-                let router = dice.one(&all(&user, "routers"));
+                let router = any(&mut dice, &all(&user, "routers"));
                 let action = if dice.roll(3) > 0 { "add" } else { "remove" };
                 let path = format!("routers/{router}/{action}_router_interface");
-                let body = json!({"subnet_id": dice.one(&all(&user, "subnets"))});
+                let body = json!({"subnet_id": any(&mut dice, &all(&user, "subnets"))});
                 (format!("PUT {path} {body}"), user.put(&path, body))
             }
             _ => {
-                let path = format!("{collection}/{}", dice.one(&all(&user, collection)));
+                let path = format!("{collection}/{}", any(&mut dice, &all(&user, collection)));
                 (format!("DELETE {path}"), user.delete(&path))
             }
         };

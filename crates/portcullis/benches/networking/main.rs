@@ -3,7 +3,7 @@
 //! Eight clients with connections of their own ask a release build of `portcullis serve`, with a real northbound database
 //! and northd on the same machine. Then the program is stopped, and the transactions that such requests become are sent
 //! to the same database, eight on their way at any time, for as long. Rates are of this machine and moment; the ratios
-//! are what to look at.
+//! are what to look at. The last column is how often that is the rate of a Neutron, once measured on such a machine.
 //!
 //! `cargo bench -p portcullis --bench networking -- --url http://host:9696 --token …` asks any other server of the
 //! Networking API instead, such as a Neutron, and prints the same rates for it. `--only rule` measures what has that
@@ -28,9 +28,6 @@ const CLIENTS: usize = 8;
 const WHILE: Duration = Duration::from_secs(1);
 const ROUNDS: usize = 3;
 
-/// Rules and ports are made in so many groups and networks, in turn.
-const SPREAD: usize = 200;
-
 /// What is in the database of a large site.
 const GROUPS: usize = 2_000;
 const RULES_PER_GROUP: usize = 8;
@@ -52,7 +49,7 @@ fn main() {
 
 /// The rates of some server.
 fn elsewhere(api: &Api, only: &str) {
-    let workload = Workload::new(api);
+    let workload = Workload::new(api, NETWORKS, 0, 0);
     for kind in Kind::matching(only) {
         println!("{:<14} {}", kind.name(), workload.rate(api, kind));
     }
@@ -68,20 +65,22 @@ fn here(only: &str) {
         println!("\nAn empty database, {how}:");
         heading();
         // For each of them: what one fills it with would not be there for the next.
-        let rates = Kind::matching(only).map(|kind| compare(&Server::start(durable), kind));
-        let empty: Vec<_> = rates.collect();
-        if durable {
-            continue;
-        }
+        let empty: Vec<_> = Kind::matching(only)
+            .map(|kind| {
+                let server = Server::start(durable);
+                let workload = Workload::new(&server.api(), NETWORKS, 0, 0);
+                compare(&server, &workload, kind)
+            })
+            .collect();
         let server = Server::start(durable);
-        fill(&server.api());
+        let workload = Workload::new(&server.api(), GROUPS, RULES_PER_GROUP, PORTS);
         server.settle();
         println!("\n{GROUPS} groups, {} rules, {PORTS} ports, {how}:", GROUPS * (RULES_PER_GROUP + 2));
         println!("start          {:.2} s", server.restart().as_secs_f64());
         println!("memory         {} MB", server.memory() / 1_000_000);
         heading();
         for (kind, before) in Kind::matching(only).zip(empty) {
-            let after = compare(&server, kind);
+            let after = compare(&server, &workload, kind);
             println!("{:<14} costs {:.2} of what it did", "", before / after);
         }
     }
@@ -89,14 +88,13 @@ fn here(only: &str) {
 
 fn heading() {
     println!(
-        "{:<14} {:>10} {:>10}   {:>7}   {:>8} {:>8}   {:>10}",
-        "", "API", "database", "ratio", "median", "p99", "CPU of ours"
+        "{:<14} {:>10} {:>10}   {:>7}   {:>8} {:>8}   {:>10}   {:>9}",
+        "", "API", "database", "ratio", "median", "p99", "CPU of ours", "Neutrons"
     );
 }
 
 /// The rate of the API, beside that of the same transactions without it.
-fn compare(server: &Server, kind: Kind) -> f64 {
-    let workload = Workload::new(&server.api());
+fn compare(server: &Server, workload: &Workload, kind: Kind) -> f64 {
     let (mut rates, mut raw, mut cpu) = (Vec::new(), Vec::new(), Duration::ZERO);
     for _ in 0..ROUNDS {
         let api = server.api();
@@ -121,12 +119,13 @@ fn compare(server: &Server, kind: Kind) -> f64 {
         (format!("{mean:.0}/s"), format!("{:.2}", rate.per_second() / mean))
     };
     println!(
-        "{:<14} {:>8.0}/s {database:>10}   {ratio:>7}   {:>5.2} ms {:>5.2} ms   {:>8} µs",
+        "{:<14} {:>8.0}/s {database:>10}   {ratio:>7}   {:>5.2} ms {:>5.2} ms   {:>8} µs   {:>9}",
         kind.name(),
         rate.per_second(),
         rate.percentile(0.5).as_secs_f64() * 1000.0,
         rate.percentile(0.99).as_secs_f64() * 1000.0,
         cpu.as_micros() / rate.count(),
+        kind.of_neutron().map_or(String::new(), |neutron| format!("{:.0}", rate.per_second() / neutron)),
     );
     rate.per_second()
 }
@@ -139,11 +138,16 @@ enum Kind {
     Port,
     Look,
     LookAlone,
+    /// A hundred of all ports, by a limit.
+    List,
+    /// Those of one network.
+    Filter,
 }
 
 impl Kind {
     fn matching(word: &str) -> impl Iterator<Item = Kind> + '_ {
-        let all = [Kind::Look, Kind::LookAlone, Kind::Port, Kind::Rule, Kind::Group];
+        let all =
+            [Kind::Look, Kind::LookAlone, Kind::List, Kind::Filter, Kind::Port, Kind::Rule, Kind::Group];
         all.into_iter().filter(move |kind| kind.name().contains(word))
     }
 
@@ -154,6 +158,19 @@ impl Kind {
             Kind::Port => "POST port",
             Kind::Look => "GET port",
             Kind::LookAlone => "GET, alone",
+            Kind::List => "GET 100 ports",
+            Kind::Filter => "GET network's",
+        }
+    }
+
+    /// What a Neutron 29 on OVN did in a second, on two cores.
+    fn of_neutron(self) -> Option<f64> {
+        match self {
+            Kind::Group => Some(22.0),
+            Kind::Rule => Some(31.0),
+            Kind::Port => Some(6.5),
+            Kind::Look => Some(67.0),
+            Kind::LookAlone | Kind::List | Kind::Filter => None,
         }
     }
 
@@ -167,20 +184,28 @@ struct Workload {
     groups: Vec<String>,
     networks: Vec<String>,
     ports: Vec<String>,
+    /// How many rules each group has already.
+    rules: usize,
     /// How many requests were made up; a group has no two rules that are the same.
     next: AtomicUsize,
 }
 
 impl Workload {
-    /// Makes what the rest needs.
-    fn new(api: &Api) -> Self {
-        let groups = api.create_all("security-groups", "security_groups", &vec![group(); SPREAD]);
-        let networks = api.create_all("networks", "networks", &vec![network(); SPREAD]);
+    /// Fills the database, many objects at a time. New rules and ports come into these groups and networks, in turn.
+    fn new(api: &Api, groups: usize, rules: usize, ports: usize) -> Self {
+        let groups = api.create_all("security-groups", "security_groups", &vec![group(); groups]);
+        for group in &groups {
+            let rules: Vec<Value> = (0..rules).map(|number| rule(group, number)).collect();
+            api.create_all("security-group-rules", "security_group_rules", &rules);
+        }
+        let networks = api.create_all("networks", "networks", &vec![network(); NETWORKS]);
         let subnets: Vec<Value> = networks.iter().map(|network| subnet(network)).collect();
         api.create_all("subnets", "subnets", &subnets);
-        let ports = groups.iter().zip(&networks).take(CLIENTS).map(|(group, network)| port(network, group));
+        // As many as a list of a hundred takes, at least.
+        let ports = (0..ports.max(NETWORKS))
+            .map(|number| port(&networks[number % NETWORKS], &groups[number % groups.len()]));
         let ports = api.create_all("ports", "ports", &ports.collect::<Vec<_>>());
-        Workload { groups, networks, ports, next: AtomicUsize::new(0) }
+        Workload { groups, networks, ports, rules, next: AtomicUsize::new(0) }
     }
 
     fn rate(&self, api: &Api, kind: Kind) -> Rate {
@@ -199,18 +224,18 @@ impl Workload {
 
     fn request(&self, kind: Kind, client: usize) -> (&'static str, String, String) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let place = number % SPREAD;
+        let group = &self.groups[number % self.groups.len()];
+        let network = &self.networks[number % self.networks.len()];
         match kind {
             Kind::Group => ("POST", "security-groups".to_owned(), wrap("security_group", &group())),
             Kind::Rule => {
-                let rule = rule(&self.groups[place], number / SPREAD);
+                let rule = rule(group, self.rules + number / self.groups.len());
                 ("POST", "security-group-rules".to_owned(), wrap("security_group_rule", &rule))
             }
-            Kind::Port => {
-                let port = port(&self.networks[place], &self.groups[place]);
-                ("POST", "ports".to_owned(), wrap("port", &port))
-            }
+            Kind::Port => ("POST", "ports".to_owned(), wrap("port", &port(network, group))),
             Kind::Look | Kind::LookAlone => ("GET", format!("ports/{}", self.ports[client]), String::new()),
+            Kind::List => ("GET", "ports?limit=100".to_owned(), String::new()),
+            Kind::Filter => ("GET", format!("ports?network_id={network}"), String::new()),
         }
     }
 }
@@ -240,18 +265,4 @@ fn rule(group: &str, number: usize) -> Value {
 
 fn port(network: &str, group: &str) -> Value {
     json!({"network_id": network, "security_groups": [group]})
-}
-
-/// Fills the database, many objects at a time.
-fn fill(api: &Api) {
-    let groups = api.create_all("security-groups", "security_groups", &vec![group(); GROUPS]);
-    for group in &groups {
-        let rules: Vec<Value> = (0..RULES_PER_GROUP).map(|number| rule(group, number)).collect();
-        api.create_all("security-group-rules", "security_group_rules", &rules);
-    }
-    let networks = api.create_all("networks", "networks", &vec![network(); NETWORKS]);
-    let subnets: Vec<Value> = networks.iter().map(|network| subnet(network)).collect();
-    api.create_all("subnets", "subnets", &subnets);
-    let ports = (0..PORTS).map(|number| port(&networks[number % NETWORKS], &groups[number % GROUPS]));
-    api.create_all("ports", "ports", &ports.collect::<Vec<_>>());
 }

@@ -2,8 +2,13 @@
 
 #![warn(missing_docs)]
 
+mod client;
 mod cloud_config;
+pub mod model;
 
+pub use client::{
+    CallError, Cause, Client, CredentialsError, Endpoint, Endpoints, Limit, Limits, Options, load,
+};
 pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };

@@ -5,6 +5,7 @@
 mod client;
 mod cloud_config;
 pub mod model;
+mod nlb;
 
 pub use client::{
     CallError, Cause, Client, CredentialsError, Endpoint, Endpoints, Limit, Limits, Options, load,
@@ -12,3 +13,4 @@ pub use client::{
 pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
+pub use nlb::{NodeRules, PREFIX, Settings, TargetKind};

@@ -47,6 +47,7 @@ impl fmt::Display for ListenerProtocol {
 /// A port of a load balancer and where its traffic goes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listener {
+    name: Option<String>,
     port: u16,
     protocol: ListenerProtocol,
     target_port: u16,
@@ -78,13 +79,24 @@ impl Listener {
         if target_port == 0 {
             return Err(ListenerError::TargetPortZero { port, protocol });
         }
-        Ok(Self { port, protocol, target_port, health_check: None })
+        Ok(Self { name: None, port, protocol, target_port, health_check: None })
+    }
+
+    /// The same listener, under a name by which its owner speaks of it.
+    #[must_use]
+    pub fn with_name(self, name: impl Into<String>) -> Self {
+        Self { name: Some(name.into()), ..self }
     }
 
     /// The same listener, with a health check for its members.
     #[must_use]
     pub fn with_health_check(self, health_check: HealthCheck) -> Self {
         Self { health_check: Some(health_check), ..self }
+    }
+
+    /// What its owner calls it.
+    pub fn name(&self) -> Option<&str> {
+        self.name.as_deref()
     }
 
     /// The port that clients connect to.

@@ -1,6 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -40,7 +41,7 @@ pub struct LoadBalancer {
     families: BTreeSet<Family>,
     addresses: Vec<IpAddr>,
     listeners: Vec<Listener>,
-    members: Vec<Member>,
+    members: Arc<[Member]>,
     admission: Admission,
     drain_deadline: Duration,
 }
@@ -145,7 +146,7 @@ impl LoadBalancer {
             families,
             addresses: Vec::new(),
             listeners,
-            members: Vec::new(),
+            members: Arc::default(),
             admission,
             drain_deadline: Self::DRAIN_DEADLINE,
         })
@@ -164,14 +165,15 @@ impl LoadBalancer {
     }
 
     /// The same load balancer with these members.
-    pub fn with_members(self, members: Vec<Member>) -> Result<Self, LoadBalancerError> {
+    pub fn with_members(self, members: impl Into<Arc<[Member]>>) -> Result<Self, LoadBalancerError> {
+        let members = members.into();
         let mut names = BTreeSet::new();
         if let Some(double) = members.iter().find(|member| !names.insert(member.name())) {
             let member = double.name().to_owned();
             return Err(LoadBalancerError::SameMember { name: self.name, member });
         }
         let mut holders: BTreeMap<IpAddr, &str> = BTreeMap::new();
-        for member in &members {
+        for member in members.iter() {
             for &address in member.addresses() {
                 if let Some(holder) = holders.insert(address, member.name()) {
                     let members = [holder, member.name()].map(str::to_owned);

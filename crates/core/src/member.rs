@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -6,7 +7,7 @@ use thiserror::Error;
 
 use crate::addresses::unicast;
 use crate::text::{is_name, quoted};
-use crate::{Family, NotUnicast};
+use crate::{Family, Listener, NotUnicast};
 
 /// Where a member is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -70,6 +71,10 @@ impl fmt::Display for MemberState {
 pub struct Member {
     name: String,
     addresses: Vec<IpAddr>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reference: Option<String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    ports: BTreeMap<u16, u16>,
     state: MemberState,
 }
 
@@ -122,7 +127,19 @@ impl Member {
         if addresses.is_empty() {
             return Err(MemberError::NoAddress(name));
         }
-        Ok(Self { name, addresses, state: MemberState::Adding })
+        Ok(Self { name, addresses, reference: None, ports: BTreeMap::new(), state: MemberState::Adding })
+    }
+
+    /// The same member, which the place where it runs knows by this: `aws:///eu-west-1a/i-0a1b`.
+    #[must_use]
+    pub fn with_reference(self, reference: impl Into<String>) -> Self {
+        Self { reference: Some(reference.into()), ..self }
+    }
+
+    /// The same member, which takes the traffic of some listeners, told by their ports, on ports of its own.
+    #[must_use]
+    pub fn with_ports(self, ports: impl IntoIterator<Item = (u16, u16)>) -> Self {
+        Self { ports: ports.into_iter().collect(), ..self }
     }
 
     /// The same member in another state, if it may go there from where it is.
@@ -153,6 +170,16 @@ impl Member {
     /// Its first address of a family.
     pub fn address(&self, family: Family) -> Option<IpAddr> {
         self.addresses.iter().copied().find(|addr| Family::of(*addr) == family)
+    }
+
+    /// What the place where it runs knows it by.
+    pub fn reference(&self) -> Option<&str> {
+        self.reference.as_deref()
+    }
+
+    /// The port on which it takes the traffic of a listener.
+    pub fn port(&self, listener: &Listener) -> u16 {
+        self.ports.get(&listener.port()).copied().unwrap_or(listener.target_port())
     }
 
     /// Where it is in its life.

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use crate::{LoadBalancer, Owner};
 
 /// What someone wants to be so.
@@ -5,8 +7,13 @@ use crate::{LoadBalancer, Owner};
 pub struct Want {
     /// Who wants it.
     pub owner: Owner,
+    /// What tells this owner from one that had the same name before. It only goes into names that have to be new;
+    /// what is there is found by the owner.
+    pub uid: String,
     /// What should be there.
     pub target: Target,
+    /// What is said to one provider only, by its own keys: for a Service, its annotations.
+    pub parameters: BTreeMap<String, String>,
 }
 
 /// What should be there for an owner.

@@ -27,9 +27,9 @@ use tokio::time::Instant;
 use tracing::debug;
 
 pub use credentials::{CredentialsError, load};
+pub(crate) use elb::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup};
 pub use endpoint::{Endpoint, Endpoints};
 pub use error::{CallError, Cause};
-pub(crate) use limits::is_read;
 pub use limits::{Limit, Limits};
 pub(crate) use parameters::Parameters;
 pub(crate) use xml::Element;

@@ -1,0 +1,708 @@
+//! The next steps for one owner, by what it wants and what it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::{Direction, Owner, Problem, Scheme};
+
+use super::arrange::{Parts, Room, arrange};
+use super::asked::PREFIX;
+use super::look::Look;
+use super::node_side::NodeSide;
+use super::settings::Settings;
+use super::snapshot::{Balancer, Group, Holding, PART_KEY, Pool, Shared};
+use super::spec::{Listening, Spec};
+use super::step::Step;
+use super::subnets::{self, NoSubnets};
+use super::{defaults, names, rules};
+use crate::SecurityGroupMode;
+use crate::client::{NewListener, NewLoadBalancer, NewTargetGroup};
+use crate::model::{Listener, Permission, Tags, Target};
+
+/// What is known besides what the owner has.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scene<'a> {
+    pub(super) settings: &'a Settings,
+    pub(super) shared: &'a Shared,
+    pub(super) nodes: &'a NodeSide,
+}
+
+/// What to do next for an owner. If there is something to look at, nothing else is said yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Next {
+    pub(super) looks: BTreeSet<Look>,
+    pub(super) steps: Vec<Step>,
+    /// What the owner should know although it goes on.
+    pub(super) told: Vec<String>,
+    /// Why it does not go on.
+    pub(super) problem: Option<Problem>,
+    /// What is waited for.
+    pub(super) waits: Option<String>,
+    /// Where clients find it.
+    pub(super) address: Option<String>,
+    /// Whether all that is wanted is open, and what is left is to close the old.
+    pub(super) opened: bool,
+}
+
+impl Next {
+    pub(super) fn is_done(&self) -> bool {
+        self.looks.is_empty() && self.steps.is_empty() && self.problem.is_none() && self.waits.is_none()
+    }
+}
+
+/// Which groups a load balancer is to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Groups {
+    /// None, as it was made without, or is to be.
+    Without,
+    /// Those that the owner names.
+    Given(BTreeSet<String>),
+    /// Some that are made for it.
+    Managed,
+}
+
+/// The load balancer of an owner: the one of that name, if there are several.
+pub(super) fn balancer<'a>(holding: &'a Holding, name: &str) -> Option<&'a Balancer> {
+    let named = holding.balancers.values().find(|found| found.balancer.name == name);
+    named.or_else(|| holding.balancers.values().next())
+}
+
+/// Which groups a load balancer is to have; an error where that cannot be said yet, or at all.
+pub(super) fn groups(
+    spec: &Spec,
+    holding: &Holding,
+    settings: &Settings,
+    shared: &Shared,
+) -> Result<Groups, Unknown> {
+    let present = balancer(holding, &spec.name);
+    if present.is_some_and(|found| found.balancer.groups.is_empty()) {
+        return Ok(Groups::Without);
+    }
+    if let Some(names) = &spec.groups {
+        let mut ids = BTreeSet::new();
+        for name in names {
+            ids.insert(given_group(spec, name, settings, shared)?);
+        }
+        return Ok(Groups::Given(ids));
+    }
+    // One that has groups keeps being looked after, whatever is said for new ones.
+    if settings.mode == SecurityGroupMode::Managed || present.is_some() {
+        return Ok(Groups::Managed);
+    }
+    Ok(Groups::Without)
+}
+
+/// Something to look at, or something wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Unknown {
+    Look(Look),
+    Wrong(Problem),
+}
+
+fn given_group(spec: &Spec, name: &str, settings: &Settings, shared: &Shared) -> Result<String, Unknown> {
+    if !shared.named.contains(name) {
+        return Err(Unknown::Look(Look::NamedGroup(name.to_owned())));
+    }
+    let refused = |what: String, remedy: String| {
+        let what = format!("{}: annotation {PREFIX}security-groups names {name}, {what}.", spec.owner);
+        Err(Unknown::Wrong(Problem::new(
+            what,
+            "Nothing was changed: the load balancer keeps its groups.",
+            remedy,
+        )))
+    };
+    let by_id = shared.groups.get(name);
+    let mut by_name = shared.groups.values().filter(|group| group.name == name && group.vpc == settings.vpc);
+    match by_id.or_else(|| by_name.next()) {
+        Some(group) if group.vpc == settings.vpc => Ok(group.id.clone()),
+        Some(group) => refused(
+            format!("which is in {}; the load balancer is in {}", group.vpc, settings.vpc),
+            format!(
+                "Use a group of {}, or remove the annotation to go back to a managed group.",
+                settings.vpc
+            ),
+        ),
+        None => refused(
+            "which does not exist".to_owned(),
+            "Make it, name another one, or remove the annotation to go back to a managed group.".to_owned(),
+        ),
+    }
+}
+
+/// What to do next for an owner that wants nothing any more.
+pub(super) fn gone(owner: &Owner, holding: &Holding, nodes: &NodeSide, verified: bool) -> Next {
+    let mut next = Next { opened: true, ..Next::default() };
+    if !holding.balancers.is_empty() {
+        next.steps =
+            holding.balancers.keys().map(|arn| Step::DeleteBalancer { balancer: arn.clone() }).collect();
+        return next;
+    }
+    next.steps.extend(holding.pools.keys().map(|arn| Step::DeletePool { pool: arn.clone() }));
+    // Rules of others that name a group keep it from being deleted.
+    if nodes.is_marked(owner) {
+        next.waits = Some("the nodes' groups let it in still".to_owned());
+    } else {
+        next.steps.extend(holding.groups.keys().map(|id| Step::DeleteGroup { group: id.clone() }));
+    }
+    if next.is_done() && !verified {
+        next.looks.insert(Look::Leftovers(owner.clone()));
+    }
+    next
+}
+
+/// What to do next for an owner that wants a load balancer.
+pub(super) fn present(spec: &Spec, holding: &Holding, scene: Scene<'_>) -> Next {
+    let mut decision =
+        Decision { spec, holding, scene, balancer: balancer(holding, &spec.name), next: Next::default() };
+    decision.look();
+    if !decision.next.looks.is_empty() {
+        return decision.next;
+    }
+    match groups(spec, holding, scene.settings, scene.shared) {
+        Ok(groups) => decision.decide(&groups),
+        Err(Unknown::Look(look)) => drop(decision.next.looks.insert(look)),
+        Err(Unknown::Wrong(problem)) => decision.next.problem = Some(problem),
+    }
+    decision.next
+}
+
+struct Decision<'a> {
+    spec: &'a Spec,
+    holding: &'a Holding,
+    scene: Scene<'a>,
+    balancer: Option<&'a Balancer>,
+    next: Next,
+}
+
+impl<'a> Decision<'a> {
+    /// What is not known yet, and has to be.
+    fn look(&mut self) {
+        let (spec, looks) = (self.spec, &mut self.next.looks);
+        if let Some(found) = self.balancer {
+            let arn = &found.balancer.arn;
+            if found.listeners.is_none() {
+                looks.insert(Look::Listeners(arn.clone()));
+            }
+            if found.attributes.is_none() && !spec.attributes.is_empty() {
+                looks.insert(Look::Attributes(arn.clone()));
+            }
+        }
+        for (arn, pool) in &self.holding.pools {
+            if pool.targets.is_none() {
+                looks.insert(Look::Targets(arn.clone()));
+            }
+            if pool.attributes.is_none() && !spec.target_attributes.is_empty() {
+                looks.insert(Look::PoolAttributes(arn.clone()));
+            }
+        }
+        if self.holding.groups.values().any(|group| !group.seen) {
+            looks.insert(Look::Groups(spec.owner.clone()));
+        }
+        if self.scene.shared.subnets.is_none() {
+            looks.insert(Look::Subnets);
+        }
+        looks.extend(self.scene.nodes.looks.iter().cloned());
+    }
+
+    fn decide(&mut self, groups: &Groups) {
+        self.next.address = self.balancer.map(|found| found.balancer.dns_name.clone());
+        self.tell_what_cannot_change(groups);
+        let pools = self.pools();
+        let filtered = self.groups(groups);
+        if self.next.problem.is_some() {
+            // What is right keeps being right; nothing of it goes on.
+            self.next.steps.clear();
+            return;
+        }
+        let Some(found) = self.balancer else {
+            if let Some(ids) = filtered
+                && self.is_open_on_nodes()
+            {
+                self.create(ids);
+            }
+            return;
+        };
+        self.settle(found);
+        let attached = match &filtered {
+            Some(ids) => self.attach(found, ids),
+            None => false,
+        };
+        let ready = attached && self.is_open_on_nodes();
+        let listening = self.listen(found, &pools, ready);
+        self.next.opened =
+            listening && self.next.steps.is_empty() && pools.len() == self.spec.listeners.len();
+        if self.next.opened {
+            self.close(found, &pools, groups);
+        }
+    }
+
+    fn is_open_on_nodes(&mut self) -> bool {
+        let open = self.scene.nodes.is_open_for(&self.spec.owner);
+        if !open {
+            self.next.waits = Some("the nodes' groups do not let it in yet".to_owned());
+        }
+        open
+    }
+
+    fn tell_what_cannot_change(&mut self, groups: &Groups) {
+        let Some(found) = self.balancer.map(|found| &found.balancer) else { return };
+        let spec = self.spec;
+        let mut tell = |what: String| self.next.told.push(what);
+        let again = "delete the Service and make it again to change that";
+        if *groups == Groups::Without
+            && (spec.groups.is_some() || self.scene.settings.mode == SecurityGroupMode::Managed)
+        {
+            let what = if spec.groups.is_some() {
+                format!("the groups of annotation {PREFIX}security-groups cannot be used")
+            } else {
+                "it has no security group".to_owned()
+            };
+            tell(format!(
+                "{what}: load balancer {} was made without support for groups, which AWS never adds. Its clients are limited on the nodes' groups, as before; {again}",
+                found.name
+            ));
+        }
+        let scheme = match spec.scheme {
+            Scheme::Internal => "internal",
+            Scheme::InternetFacing => "internet-facing",
+        };
+        if found.scheme != scheme {
+            tell(format!(
+                "load balancer {} is {} and cannot become {scheme}; {again}",
+                found.name, found.scheme
+            ));
+        }
+        if spec.name != found.name && spec.name != names::load_balancer(&spec.owner) {
+            tell(format!("load balancer {} cannot be renamed to {}; {again}", found.name, spec.name));
+        }
+    }
+
+    /// Brings the target groups in order, and tells which one is for which port, as far as they are there.
+    fn pools(&mut self) -> BTreeMap<u16, &'a Pool> {
+        let mut pools: BTreeMap<u16, &Pool> = BTreeMap::new();
+        let mut taken = BTreeSet::new();
+        for (port, listening) in &self.spec.listeners {
+            if let Some(pool) = self.pool(*port, listening, &taken) {
+                taken.insert(pool.group.arn.as_str());
+                pools.insert(*port, pool);
+            }
+        }
+        for (port, listening) in &self.spec.listeners {
+            match pools.get(port) {
+                Some(pool) => self.keep_pool(pool, listening),
+                None => self.create_pool(*port, listening),
+            }
+        }
+        pools
+    }
+
+    /// The target group for a port: the one its listener sends to, or the one that is called so, or any that fits.
+    fn pool(&self, port: u16, listening: &Listening, taken: &BTreeSet<&str>) -> Option<&'a Pool> {
+        let backend = &listening.backend;
+        let fits = |pool: &&'a Pool| {
+            let group = &pool.group;
+            group.protocol == backend.protocol
+                && group.port == backend.port
+                && group.kind == self.spec.target_kind.as_str()
+                && group.ip_address_type == backend.ip_address_type
+                && !taken.contains(group.arn.as_str())
+        };
+        let used = self
+            .balancer
+            .and_then(|found| found.listeners.as_ref()?.get(&port)?.target_group.as_ref())
+            .and_then(|arn| self.holding.pools.get(arn))
+            .filter(fits);
+        let name = names::target_group(self.spec, port, backend);
+        let unused = |pool: &&Pool| pool.group.load_balancers.is_empty();
+        used.or_else(|| self.holding.pools.values().filter(fits).find(|pool| pool.group.name == name))
+            .or_else(|| self.holding.pools.values().filter(fits).find(unused))
+    }
+
+    fn create_pool(&mut self, port: u16, listening: &Listening) {
+        let backend = &listening.backend;
+        self.next.steps.push(Step::CreatePool(NewTargetGroup {
+            name: names::target_group(self.spec, port, backend),
+            protocol: backend.protocol.to_owned(),
+            port: backend.port,
+            vpc: self.scene.settings.vpc.clone(),
+            kind: self.spec.target_kind.as_str().to_owned(),
+            ip_address_type: backend.ip_address_type.to_owned(),
+            health_check: backend.health.clone(),
+            tags: wanted_tags(&self.spec.tags),
+        }));
+    }
+
+    fn keep_pool(&mut self, pool: &Pool, listening: &Listening) {
+        let (arn, backend) = (&pool.group.arn, &listening.backend);
+        let steps = &mut self.next.steps;
+        if pool.group.health_check != backend.health {
+            steps.push(Step::Check { pool: arn.clone(), check: backend.health.clone() });
+        }
+        if let Some(known) = &pool.attributes {
+            let usual = defaults::of_pool(backend.protocol, self.spec.target_kind);
+            let attributes = defaults::changed(known, &self.spec.target_attributes, &usual);
+            if !attributes.is_empty() {
+                steps.push(Step::SetPoolAttributes { pool: arn.clone(), attributes });
+            }
+        }
+        let there = pool.members().unwrap_or_default();
+        let missing: Vec<Target> =
+            backend.targets.iter().filter(|one| !there.contains(one)).cloned().collect();
+        let surplus: Vec<Target> =
+            there.into_iter().filter(|one| !backend.targets.contains(one)).cloned().collect();
+        // Those who come take over before those who go are gone.
+        if !missing.is_empty() {
+            steps.push(Step::Register { pool: arn.clone(), targets: missing });
+        } else if !surplus.is_empty() {
+            steps.push(Step::Deregister { pool: arn.clone(), targets: surplus });
+        }
+        tag(steps, arn, &pool.tags, &self.spec.tags);
+    }
+
+    /// Brings the groups in order; the ids that the load balancer is to have, once they hold all that is wanted.
+    fn groups(&mut self, groups: &Groups) -> Option<BTreeSet<String>> {
+        let mut ids = match groups {
+            Groups::Without => return Some(BTreeSet::new()),
+            Groups::Given(ids) => ids.clone(),
+            Groups::Managed => self.managed()?,
+        };
+        let backend = *groups == Groups::Managed || self.spec.manage_backend;
+        if backend && self.scene.nodes.needs_backend {
+            let Some(backend) = &self.scene.nodes.backend else {
+                self.next.waits = Some("the group that all load balancers have is not there yet".to_owned());
+                return None;
+            };
+            ids.insert(backend.clone());
+        }
+        Some(ids)
+    }
+
+    fn managed(&mut self) -> Option<BTreeSet<String>> {
+        let (spec, settings) = (self.spec, self.scene.settings);
+        let peers = rules::target_peers(spec, &self.scene.nodes.groups, self.scene.shared)?;
+        let [ingress, egress] = [rules::clients(spec), rules::egress(spec, &peers)]
+            .map(|all| rules::spread(&all, settings.rules_per_group));
+        let needed = ingress.len().max(egress.len()).max(1);
+        let most = settings.groups_per_load_balancer - usize::from(self.scene.nodes.needs_backend);
+        if needed > most {
+            let count = rules::clients(spec).len();
+            self.next.problem = Some(Problem::new(
+                format!(
+                    "{}: its ports and source ranges make {count} rules, and {most} groups of {} rules hold {}.",
+                    spec.owner,
+                    settings.rules_per_group,
+                    most * settings.rules_per_group
+                ),
+                "Nothing was changed.",
+                "Give fewer ranges, or name a prefix list that has them, or have AWS raise the limit of rules per group and set it here.",
+            ));
+            return None;
+        }
+        let parts = self.holding.parts();
+        let missing: Vec<usize> = (1..=needed).filter(|part| !parts.contains_key(part)).collect();
+        if !missing.is_empty() {
+            let steps = missing.into_iter().map(|part| self.create_group(part));
+            let steps: Vec<Step> = steps.collect();
+            self.next.steps.extend(steps);
+            return None;
+        }
+        for group in parts.values() {
+            let tags = part_tags(spec, &group.group.tags);
+            tag_group(&mut self.next.steps, group, &tags);
+        }
+        let mut complete = true;
+        for (direction, wanted) in [(Direction::Ingress, &ingress), (Direction::Egress, &egress)] {
+            let present = held(&parts, direction);
+            let room = Room { rules: settings.rules_per_group, groups: most };
+            let moves = arrange(wanted, &present, room, false);
+            for (part, permissions) in &moves.add {
+                match parts.get(part) {
+                    Some(group) => self.permit(group, direction, permissions),
+                    None => {
+                        let step = self.create_group(*part);
+                        self.next.steps.push(step);
+                    }
+                }
+            }
+            let all: BTreeSet<&Permission> = present.values().flatten().collect();
+            complete &= wanted.values().flatten().all(|one| all.contains(one));
+            // A new group lets everything out; it must not before it is used.
+            if direction == Direction::Egress && self.balancer.is_none() {
+                let surplus = arrange(wanted, &present, room, true).remove;
+                complete &= surplus.is_empty();
+                for (part, permissions) in surplus {
+                    self.forbid(parts[&part], direction, &permissions);
+                }
+            }
+        }
+        let useful = parts
+            .iter()
+            .filter(|(part, group)| **part <= needed || self.holds_wanted(group, &ingress, &egress));
+        complete.then(|| useful.map(|(_, group)| group.group.id.clone()).collect())
+    }
+
+    fn holds_wanted(&self, group: &Group, ingress: &Parts, egress: &Parts) -> bool {
+        let holds = |permissions: &crate::model::Permissions, wanted: &Parts| {
+            wanted.values().flatten().any(|one| permissions.contains_key(one))
+        };
+        holds(&group.group.ingress, ingress) || holds(&group.group.egress, egress)
+    }
+
+    fn create_group(&self, part: usize) -> Step {
+        let first = names::security_group(&self.spec.owner, &self.spec.uid);
+        let name = if part == 1 { first } else { names::further_security_group(&first, part) };
+        let mut tags = wanted_tags(&self.spec.tags);
+        tags.insert(PART_KEY.to_owned(), part.to_string());
+        Step::CreateGroup {
+            name,
+            description: "[k8s] Managed SecurityGroup for LoadBalancer".to_owned(),
+            vpc: self.scene.settings.vpc.clone(),
+            tags,
+        }
+    }
+
+    fn permit(&mut self, group: &Group, direction: Direction, permissions: &BTreeSet<Permission>) {
+        let permissions = permissions.iter().map(|one| (one.clone(), String::new())).collect();
+        self.next.steps.push(Step::Permit { group: group.group.id.clone(), direction, permissions });
+    }
+
+    fn forbid(&mut self, group: &Group, direction: Direction, permissions: &BTreeSet<Permission>) {
+        let permissions = permissions.iter().map(|one| (one.clone(), String::new())).collect();
+        self.next.steps.push(Step::Forbid { group: group.group.id.clone(), direction, permissions });
+    }
+
+    fn create(&mut self, groups: BTreeSet<String>) {
+        let spec = self.spec;
+        let subnets = match subnets::choose(spec, self.scene.shared, self.scene.settings) {
+            Ok(subnets) => subnets,
+            Err(NoSubnets::Look(look)) => {
+                self.next.steps.clear();
+                self.next.looks.insert(look);
+                return;
+            }
+            Err(NoSubnets::Problem(problem)) => {
+                self.next.problem = Some(problem);
+                return;
+            }
+        };
+        self.next.steps.push(Step::CreateBalancer(NewLoadBalancer {
+            name: spec.name.clone(),
+            scheme: spec.scheme.to_string(),
+            ip_address_type: ip_address_type(spec).to_owned(),
+            subnets,
+            groups: groups.into_iter().collect(),
+            tags: wanted_tags(&spec.tags),
+        }));
+    }
+
+    /// What of a load balancer can be changed, and is not as wanted.
+    fn settle(&mut self, found: &Balancer) {
+        let (spec, arn) = (self.spec, &found.balancer.arn);
+        if !spec.subnets.is_empty() {
+            match subnets::given(spec, self.scene.shared, self.scene.settings) {
+                Ok(subnets) if subnets.iter().cloned().collect::<BTreeSet<_>>() != found.balancer.subnets => {
+                    self.next.steps.push(Step::SetSubnets { balancer: arn.clone(), subnets });
+                }
+                Ok(_) | Err(NoSubnets::Look(_)) => {}
+                Err(NoSubnets::Problem(problem)) => self.next.told.push(problem.what),
+            }
+        }
+        let kind = ip_address_type(spec);
+        if found.balancer.ip_address_type != kind {
+            self.next.steps.push(Step::SetIpAddressType { balancer: arn.clone(), kind });
+        }
+        if let Some(known) = &found.attributes {
+            let attributes = defaults::changed(known, &spec.attributes, &defaults::of_balancer());
+            if !attributes.is_empty() {
+                self.next.steps.push(Step::SetAttributes { balancer: arn.clone(), attributes });
+            }
+        }
+        tag(&mut self.next.steps, arn, &found.tags, &spec.tags);
+    }
+
+    /// Gives the load balancer its groups; whether it has them.
+    fn attach(&mut self, found: &Balancer, ids: &BTreeSet<String>) -> bool {
+        if found.balancer.groups == *ids || ids.is_empty() {
+            return true;
+        }
+        let groups = ids.iter().cloned().collect();
+        self.next.steps.push(Step::SetGroups { balancer: found.balancer.arn.clone(), groups });
+        false
+    }
+
+    /// Brings the ports in order; whether they are.
+    fn listen(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>, ready: bool) -> bool {
+        let there = found.listeners.as_ref();
+        let mut all = true;
+        for (port, listening) in &self.spec.listeners {
+            let known = there.and_then(|there| there.get(port));
+            let Some(pool) = pools.get(port) else {
+                all = false;
+                continue;
+            };
+            let wanted = wanted_listener(*port, listening, &pool.group.arn);
+            if known.is_some_and(|known| is_as(known, &wanted)) {
+                continue;
+            }
+            all = false;
+            let members = pool.members().unwrap_or_default();
+            let served = listening.backend.targets.iter().all(|target| members.contains(target));
+            if !ready || !served {
+                continue;
+            }
+            let (balancer, tags) = (found.balancer.arn.clone(), wanted_tags(&self.spec.tags));
+            self.next.steps.push(match known {
+                Some(known) => Step::ModifyListener { arn: known.arn.clone(), listener: wanted },
+                None => Step::CreateListener { balancer, listener: wanted, tags },
+            });
+        }
+        all
+    }
+
+    /// Takes away what was needed before, from the outside in.
+    fn close(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>, groups: &Groups) {
+        let listeners = found.listeners.iter().flatten();
+        let surplus = listeners.filter(|(port, _)| !self.spec.listeners.contains_key(port));
+        let surplus: Vec<Step> = surplus
+            .map(|(port, listener)| Step::DeleteListener { arn: listener.arn.clone(), port: *port })
+            .collect();
+        if !surplus.is_empty() {
+            self.next.steps = surplus;
+            return;
+        }
+        let kept: BTreeSet<&str> = pools.values().map(|pool| pool.group.arn.as_str()).collect();
+        for (arn, pool) in &self.holding.pools {
+            if !kept.contains(arn.as_str()) && pool.group.load_balancers.is_empty() {
+                self.next.steps.push(Step::DeletePool { pool: arn.clone() });
+            }
+        }
+        if *groups == Groups::Managed {
+            self.close_rules();
+        }
+        // What the load balancer does not have any more, nobody needs; but as long as the nodes let it in, it stays.
+        let unused = self
+            .holding
+            .groups
+            .keys()
+            .filter(|id| !found.balancer.groups.contains(*id) && !self.scene.nodes.let_in.contains(*id));
+        let unused: Vec<Step> = unused.map(|id| Step::DeleteGroup { group: id.clone() }).collect();
+        self.next.steps.extend(unused);
+    }
+
+    fn close_rules(&mut self) {
+        let (spec, settings) = (self.spec, self.scene.settings);
+        let Some(peers) = rules::target_peers(spec, &self.scene.nodes.groups, self.scene.shared) else {
+            return;
+        };
+        let parts = self.holding.parts();
+        for (direction, all) in
+            [(Direction::Ingress, rules::clients(spec)), (Direction::Egress, rules::egress(spec, &peers))]
+        {
+            let wanted = rules::spread(&all, settings.rules_per_group);
+            let room = Room {
+                rules: settings.rules_per_group,
+                groups: settings.groups_per_load_balancer - usize::from(self.scene.nodes.needs_backend),
+            };
+            let moves = arrange(&wanted, &held(&parts, direction), room, true);
+            for (part, permissions) in &moves.remove {
+                if let Some(group) = parts.get(part) {
+                    self.forbid(group, direction, permissions);
+                }
+            }
+        }
+    }
+}
+
+fn held(parts: &BTreeMap<usize, &Group>, direction: Direction) -> Parts {
+    let rules = parts.iter().map(|(part, group)| {
+        let permissions = match direction {
+            Direction::Ingress => &group.group.ingress,
+            Direction::Egress => &group.group.egress,
+        };
+        (*part, permissions.keys().cloned().collect())
+    });
+    rules.collect()
+}
+
+fn ip_address_type(spec: &Spec) -> &'static str {
+    if spec.dual_stack { "dualstack" } else { "ipv4" }
+}
+
+fn wanted_listener(port: u16, listening: &Listening, pool: &str) -> NewListener {
+    let tls = listening.protocol == "TLS";
+    NewListener {
+        port,
+        protocol: listening.protocol.to_owned(),
+        target_group: pool.to_owned(),
+        certificate: listening.certificate.clone(),
+        policy: tls.then(|| listening.policy.clone().unwrap_or_else(|| defaults::TLS_POLICY.to_owned())),
+        alpn: tls.then(|| listening.alpn.clone().unwrap_or_else(|| "None".to_owned())),
+    }
+}
+
+fn is_as(known: &Listener, wanted: &NewListener) -> bool {
+    let tls = wanted.protocol == "TLS";
+    known.port == wanted.port
+        && known.protocol == wanted.protocol
+        && known.target_group.as_deref() == Some(&wanted.target_group)
+        && (!tls
+            || (known.certificate == wanted.certificate
+                && known.policy == wanted.policy
+                && known.alpn.as_deref().unwrap_or("None") == wanted.alpn.as_deref().unwrap_or("None")))
+}
+
+/// Which keys were written besides ours, so that they can be taken away again.
+const TAGS_KEY: &str = "portcullis.dev/tags";
+
+/// The tags with a list of those that are not ours by their key.
+fn wanted_tags(tags: &Tags) -> Tags {
+    let others =
+        tags.keys().filter(|key| !key.starts_with("portcullis.dev/") && !key.starts_with("kubernetes.io/"));
+    let list = others.cloned().collect::<Vec<_>>().join(" ");
+    let mut tags = tags.clone();
+    // A longer one cannot be written; those tags stay when nobody wants them any more.
+    if !list.is_empty() && list.chars().count() <= 256 {
+        tags.insert(TAGS_KEY.to_owned(), list);
+    }
+    tags
+}
+
+/// What has to be written, and what to be taken away.
+fn tag_changes(known: &Tags, wanted: &Tags) -> (Tags, Vec<String>) {
+    let add = wanted.iter().filter(|(key, value)| known.get(*key) != Some(value));
+    let add = add.map(|(key, value)| (key.clone(), value.clone())).collect();
+    let written = known.get(TAGS_KEY).map(String::as_str).unwrap_or_default().split(' ');
+    let mut remove: Vec<String> = written
+        .chain([TAGS_KEY])
+        .filter(|key| known.contains_key(*key) && !wanted.contains_key(*key))
+        .map(str::to_owned)
+        .collect();
+    remove.sort_unstable();
+    (add, remove)
+}
+
+fn tag(steps: &mut Vec<Step>, arn: &str, known: &Tags, tags: &Tags) {
+    let (add, remove) = tag_changes(known, &wanted_tags(tags));
+    if !add.is_empty() {
+        steps.push(Step::Tag { arns: vec![arn.to_owned()], tags: add });
+    }
+    if !remove.is_empty() {
+        steps.push(Step::Untag { arns: vec![arn.to_owned()], keys: remove });
+    }
+}
+
+fn part_tags(spec: &Spec, known: &Tags) -> Tags {
+    let mut tags = wanted_tags(&spec.tags);
+    tags.insert(PART_KEY.to_owned(), known.get(PART_KEY).cloned().unwrap_or_else(|| "1".to_owned()));
+    tags
+}
+
+fn tag_group(steps: &mut Vec<Step>, group: &Group, wanted: &Tags) {
+    let (add, remove) = tag_changes(&group.group.tags, wanted);
+    let id = || group.group.id.clone();
+    if !add.is_empty() {
+        steps.push(Step::TagGroup { group: id(), tags: add });
+    }
+    if !remove.is_empty() {
+        steps.push(Step::UntagGroup { group: id(), keys: remove });
+    }
+}

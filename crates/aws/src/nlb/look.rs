@@ -1,0 +1,30 @@
+//! What has to be looked at before more can be said.
+
+use portcullis_core::Owner;
+
+/// A call, or some, that only look.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Look {
+    /// The subnets of the VPC.
+    Subnets,
+    /// The route tables of the VPC.
+    RouteTables,
+    /// Machines.
+    Instance(String),
+    /// A group that is not ours, by its id.
+    SharedGroup(String),
+    /// A group that a Service names, by name or id.
+    NamedGroup(String),
+    /// All groups of an owner.
+    Groups(Owner),
+    /// The ports of a load balancer.
+    Listeners(String),
+    /// The attributes of a load balancer.
+    Attributes(String),
+    /// The attributes of a target group.
+    PoolAttributes(String),
+    /// Who is in a target group.
+    Targets(String),
+    /// Whether really nothing is left of an owner.
+    Leftovers(Owner),
+}

@@ -1,0 +1,20 @@
+//! Network load balancers: what is wanted, what is there, and the steps between.
+
+mod arrange;
+mod asked;
+mod decide;
+mod defaults;
+mod look;
+mod names;
+mod node_side;
+mod rules;
+mod settings;
+mod snapshot;
+mod spec;
+mod step;
+mod subnets;
+#[cfg(test)]
+mod tests;
+
+pub use asked::{PREFIX, TargetKind};
+pub use settings::{NodeRules, Settings};

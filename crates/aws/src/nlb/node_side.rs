@@ -1,0 +1,327 @@
+//! What all load balancers of a cluster share: the group that all of them have, and what the nodes let in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::{Direction, Owner};
+
+use super::asked::TargetKind;
+use super::decide::{self, Groups};
+use super::look::Look;
+use super::rules::{self, OwnNodeRules};
+use super::settings::{NodeRules, Settings};
+use super::snapshot::{Holding, PART_KEY, Snapshot};
+use super::spec::Spec;
+use super::step::{Place, Step};
+use super::{names, subnets};
+use crate::model::{Peer, Permission, Permissions, SecurityGroup, Tags};
+
+/// What is so on the nodes' side, and what to do next there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct NodeSide {
+    pub(super) looks: BTreeSet<Look>,
+    pub(super) steps: Vec<(Place, Step)>,
+    pub(super) told: Vec<String>,
+    /// The nodes' groups.
+    pub(super) groups: BTreeSet<String>,
+    /// Whether load balancers are to have the group that all of them have.
+    pub(super) needs_backend: bool,
+    /// That group, once it can be used.
+    pub(super) backend: Option<String>,
+    /// Owners whose rules are not all there yet.
+    pub(super) closed: BTreeSet<Owner>,
+    /// Whether the rules for all are there.
+    pub(super) open: bool,
+    /// The marks on rules that are there.
+    pub(super) marks: BTreeSet<String>,
+    /// Groups that are let in by rules of ours.
+    pub(super) let_in: BTreeSet<String>,
+}
+
+impl NodeSide {
+    pub(super) fn is_open_for(&self, owner: &Owner) -> bool {
+        self.open && !self.closed.contains(owner)
+    }
+
+    /// Whether rules are there that are only for that owner.
+    pub(super) fn is_marked(&self, owner: &Owner) -> bool {
+        self.marks.contains(&rules::mark(owner))
+    }
+}
+
+/// Whose the group is that all load balancers have.
+pub(super) fn backend_owner(settings: &Settings) -> Owner {
+    let cluster = settings.cluster.as_str();
+    Owner::new(cluster, "Cluster", None, cluster).expect("a cluster has a name that can be written")
+}
+
+/// Looks at the nodes' side. `opened` are the owners for which all is open that they want, so that what they wanted
+/// before can be closed.
+pub(super) fn look_at(
+    specs: &BTreeMap<Owner, Spec>,
+    snapshot: &Snapshot,
+    settings: &Settings,
+    opened: &BTreeSet<Owner>,
+) -> NodeSide {
+    let mut side = NodeSide { open: true, ..NodeSide::default() };
+    if settings.node_rules == NodeRules::Off {
+        // What was opened before is still ours to close.
+        side.find_groups(specs, snapshot, settings);
+        side.change(specs, snapshot, settings, opened, &BTreeMap::new());
+        return side;
+    }
+    side.find_groups(specs, snapshot, settings);
+    if !side.looks.is_empty() {
+        side.open = false;
+        return side;
+    }
+    side.prepare_backend(specs, snapshot, settings);
+    let wanted = side.wanted(specs, snapshot, settings);
+    side.change(specs, snapshot, settings, opened, &wanted);
+    side
+}
+
+/// Rules wanted in every group of the nodes, by whom.
+type WantedRules = BTreeMap<Owner, Permissions>;
+
+impl NodeSide {
+    /// The nodes' groups: as configured, or of each node the one that is tagged, or the only one.
+    fn find_groups(&mut self, specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, settings: &Settings) {
+        let shared = &snapshot.shared;
+        if !settings.node_groups.is_empty() {
+            for id in &settings.node_groups {
+                if shared.groups.contains_key(id) {
+                    self.groups.insert(id.clone());
+                } else if shared.named.contains(id) {
+                    self.told.push(format!("the nodes' group {id}, which is configured, does not exist"));
+                } else {
+                    self.looks.insert(Look::SharedGroup(id.clone()));
+                }
+            }
+            return;
+        }
+        let nodes: BTreeSet<&str> = specs
+            .values()
+            .filter(|spec| spec.target_kind == TargetKind::Instance)
+            .flat_map(|spec| spec.listeners.values().next())
+            .flat_map(|listening| &listening.backend.targets)
+            .map(|target| target.id.as_str())
+            .collect();
+        let tag = format!("kubernetes.io/cluster/{}", settings.cluster);
+        for id in nodes {
+            if !shared.looked_for.contains(id) {
+                self.looks.insert(Look::Instance(id.to_owned()));
+                continue;
+            }
+            let Some(instance) = shared.instances.get(id) else { continue };
+            let unknown = instance.groups.iter().filter(|group| !shared.groups.contains_key(*group));
+            let unknown: BTreeSet<Look> = unknown.map(|group| Look::SharedGroup(group.clone())).collect();
+            if !unknown.is_empty() {
+                self.looks.extend(unknown);
+                continue;
+            }
+            let tagged: Vec<&String> = instance
+                .groups
+                .iter()
+                .filter(|group| shared.groups.get(*group).is_some_and(|group| group.tags.contains_key(&tag)))
+                .collect();
+            match (tagged.as_slice(), instance.groups.len()) {
+                ([group], _) => drop(self.groups.insert((*group).clone())),
+                ([], 1) => self.groups.extend(instance.groups.iter().cloned()),
+                (tagged, _) => {
+                    let which = if tagged.is_empty() { "none" } else { "several" };
+                    self.told.push(format!(
+                        "of the groups of node {id}, {which} is tagged {tag}: tag one, or name the nodes' groups in the configuration"
+                    ));
+                }
+            }
+        }
+        self.told.sort_unstable();
+        self.told.truncate(1);
+    }
+
+    /// Sees to the group that all load balancers have: without rules, since rules of all groups count together.
+    fn prepare_backend(&mut self, specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, settings: &Settings) {
+        let owner = backend_owner(settings);
+        let empty = Holding::default();
+        let holding = |owner: &Owner| snapshot.holdings.get(owner).unwrap_or(&empty);
+        let uses = |spec: &&Spec| match decide::groups(spec, holding(&spec.owner), settings, &snapshot.shared)
+        {
+            Ok(Groups::Managed) => true,
+            Ok(Groups::Given(_)) => spec.manage_backend,
+            Ok(Groups::Without) | Err(_) => false,
+        };
+        self.needs_backend =
+            settings.node_rules == NodeRules::Shared && specs.values().any(|spec| uses(&spec));
+        let own = holding(&owner).groups.values().next();
+        let place = || Place::Owner(owner.clone());
+        let Some(own) = own else {
+            if self.needs_backend {
+                self.open = false;
+                let mut tags: Tags =
+                    owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+                tags.extend(settings.tags.clone());
+                tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "owned".to_owned());
+                tags.insert(PART_KEY.to_owned(), "1".to_owned());
+                self.steps.push((
+                    place(),
+                    Step::CreateGroup {
+                        name: names::backend_group(&settings.cluster),
+                        description: "Whoever has it is a load balancer of the cluster".to_owned(),
+                        vpc: settings.vpc.clone(),
+                        tags,
+                    },
+                ));
+            }
+            return;
+        };
+        let id = own.group.id.clone();
+        if !own.seen {
+            self.looks.insert(Look::Groups(owner.clone()));
+            self.open = false;
+            return;
+        }
+        for (direction, permissions) in
+            [(Direction::Ingress, &own.group.ingress), (Direction::Egress, &own.group.egress)]
+        {
+            if !permissions.is_empty() {
+                let permissions = permissions.clone();
+                self.steps.push((place(), Step::Forbid { group: id.clone(), direction, permissions }));
+                self.open = false;
+            }
+        }
+        if self.steps.is_empty() {
+            self.backend = Some(id);
+        }
+    }
+
+    /// The rules that are wanted, by whom.
+    fn wanted(&self, specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, settings: &Settings) -> WantedRules {
+        let mut wanted = WantedRules::new();
+        if let Some(backend) = self.backend.as_deref().filter(|_| self.needs_backend) {
+            let owner = backend_owner(settings);
+            let rules = rules::shared_node_rules(backend, &owner, specs.values(), settings);
+            wanted.insert(owner, rules);
+        }
+        let empty = Holding::default();
+        for spec in specs.values() {
+            let holding = snapshot.holdings.get(&spec.owner).unwrap_or(&empty);
+            let groups = decide::groups(spec, holding, settings, &snapshot.shared);
+            let from = match &groups {
+                Ok(Groups::Managed) if rules::is_exact(settings) => {
+                    holding.parts().get(&1).map(|group| OwnNodeRules::Group(&group.group.id))
+                }
+                Ok(Groups::Given(ids)) if rules::is_exact(settings) && spec.manage_backend => {
+                    ids.first().map(|id| OwnNodeRules::Group(id))
+                }
+                Ok(Groups::Without) => decide::balancer(holding, &spec.name).and_then(|found| {
+                    let subnets = subnets::ranges(&snapshot.shared, &found.balancer.subnets)?;
+                    Some(OwnNodeRules::Clients { subnets })
+                }),
+                _ => None,
+            };
+            if let Some(from) = from {
+                wanted.insert(spec.owner.clone(), rules::own_node_rules(spec, &from));
+            }
+        }
+        wanted
+    }
+
+    /// Opens what is missing, and closes what is marked as ours and not wanted any more.
+    fn change(
+        &mut self,
+        specs: &BTreeMap<Owner, Spec>,
+        snapshot: &Snapshot,
+        settings: &Settings,
+        opened: &BTreeSet<Owner>,
+        wanted: &WantedRules,
+    ) {
+        let marks = rules::marks(&settings.cluster);
+        let shared_owner = backend_owner(settings);
+        let all: BTreeSet<&Permission> = wanted.values().flat_map(Permissions::keys).collect();
+        // What may not be closed yet, by its mark.
+        let empty = Holding::default();
+        let holding = |owner: &Owner| snapshot.holdings.get(owner).unwrap_or(&empty);
+        let staying: BTreeSet<String> = snapshot
+            .holdings
+            .keys()
+            .chain(specs.keys())
+            .filter(|owner| match specs.contains_key(*owner) {
+                true => !opened.contains(*owner),
+                false => !holding(owner).balancers.is_empty(),
+            })
+            .map(rules::mark)
+            .collect();
+        let backend = holding(&shared_owner).groups.keys().next();
+        let in_use = snapshot.holdings.values().flat_map(|holding| holding.balancers.values());
+        let backend_used = in_use
+            .clone()
+            .any(|found| backend.is_some_and(|backend| found.balancer.groups.contains(backend)));
+        let mut complete = true;
+        for group in snapshot.shared.groups.values() {
+            let ours: Permissions =
+                group.ingress.iter().filter(|(_, mark)| mark.starts_with(&marks)).map(owned).collect();
+            self.marks.extend(ours.values().cloned());
+            for permission in ours.keys() {
+                if let Peer::Group(id) = &permission.peer {
+                    self.let_in.insert(id.clone());
+                }
+            }
+            let is_nodes = self.groups.contains(&group.id);
+            if is_nodes {
+                complete &= self.open_in(group, wanted, &shared_owner);
+            }
+            let surplus: Permissions = ours
+                .iter()
+                .filter(|(permission, _)| !is_nodes || !all.contains(permission))
+                .filter(|(_, mark)| !staying.contains(*mark))
+                .filter(|(_, mark)| {
+                    **mark != rules::mark(&shared_owner) || self.needs_backend || !backend_used
+                })
+                .map(owned)
+                .collect();
+            if !surplus.is_empty() && complete {
+                let step = Step::Forbid {
+                    group: group.id.clone(),
+                    direction: Direction::Ingress,
+                    permissions: surplus,
+                };
+                self.steps.push((Place::Shared, step));
+            }
+        }
+        // Once nobody has it, and nobody lets it in.
+        if let Some(id) =
+            backend.filter(|id| !self.needs_backend && !backend_used && !self.let_in.contains(*id))
+        {
+            self.steps.push((Place::Owner(shared_owner), Step::DeleteGroup { group: id.clone() }));
+        }
+    }
+
+    /// Opens what is missing in a group of the nodes; whether nothing was.
+    fn open_in(&mut self, group: &SecurityGroup, wanted: &WantedRules, shared_owner: &Owner) -> bool {
+        let mut missing = Permissions::new();
+        for (owner, permissions) in wanted {
+            let lacking =
+                permissions.iter().filter(|(permission, _)| !group.ingress.contains_key(*permission));
+            let before = missing.len();
+            missing.extend(lacking.map(owned));
+            if missing.len() > before {
+                if owner == shared_owner {
+                    self.open = false;
+                } else {
+                    self.closed.insert(owner.clone());
+                }
+            }
+        }
+        if missing.is_empty() {
+            return true;
+        }
+        let step =
+            Step::Permit { group: group.id.clone(), direction: Direction::Ingress, permissions: missing };
+        self.steps.push((Place::Shared, step));
+        false
+    }
+}
+
+fn owned((permission, mark): (&Permission, &String)) -> (Permission, String) {
+    (permission.clone(), mark.clone())
+}

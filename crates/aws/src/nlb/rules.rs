@@ -1,0 +1,187 @@
+//! Rules of groups: who may connect, where a load balancer may go, and whom the nodes let in.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::{Cidr, Family, Owner};
+
+use super::asked::TargetKind;
+use super::settings::{NodeRules, Settings};
+use super::snapshot::Shared;
+use super::spec::{Spec, transports};
+use crate::model::{HealthCheck, Peer, Permission, Permissions};
+
+/// What clients may send: to each port, and what they need to find out how large packets may be.
+pub(super) fn clients(spec: &Spec) -> BTreeSet<Permission> {
+    let mut all = BTreeSet::new();
+    for peer in &spec.clients {
+        for (port, listening) in &spec.listeners {
+            for transport in listening.transports() {
+                all.insert(Permission::ports(transport, *port, *port, peer.clone()));
+            }
+        }
+        if spec.path_mtu {
+            all.extend(path_mtu(peer));
+        }
+    }
+    all
+}
+
+/// The message that a packet was too large.
+fn path_mtu(peer: &Peer) -> Option<Permission> {
+    let (protocol, kind, code) = match peer {
+        Peer::Range(range) if range.family() == Family::V6 => ("icmpv6", 2, 0),
+        Peer::Range(_) | Peer::PrefixList(_) => ("icmp", 3, 4),
+        Peer::Group(_) => return None,
+    };
+    Some(Permission { protocol: protocol.to_owned(), from: Some(kind), to: Some(code), peer: peer.clone() })
+}
+
+/// Where a load balancer has to go: to the ports of its targets, and to where they are checked.
+pub(super) fn ports(spec: &Spec) -> BTreeSet<(&'static str, u16)> {
+    let mut all = BTreeSet::new();
+    for listening in spec.listeners.values() {
+        let backend = &listening.backend;
+        for transport in transports(backend.protocol) {
+            all.insert((*transport, backend.port));
+            all.extend(backend.targets.iter().map(|target| (*transport, target.port)));
+        }
+        match health_port(&backend.health) {
+            Some(port) => drop(all.insert(("tcp", port))),
+            None => all.extend(backend.targets.iter().map(|target| ("tcp", target.port))),
+        }
+    }
+    all
+}
+
+fn health_port(check: &HealthCheck) -> Option<u16> {
+    check.port.parse().ok()
+}
+
+/// What a load balancer may send, to these.
+pub(super) fn egress(spec: &Spec, peers: &BTreeSet<Peer>) -> BTreeSet<Permission> {
+    let ports = ports(spec);
+    let each = peers.iter().flat_map(|peer| {
+        ports.iter().map(|(transport, port)| Permission::ports(transport, *port, *port, peer.clone()))
+    });
+    each.collect()
+}
+
+/// Where the targets are: the nodes' groups, or for addresses the subnets they are in.
+pub(super) fn target_peers(
+    spec: &Spec,
+    node_groups: &BTreeSet<String>,
+    shared: &Shared,
+) -> Option<BTreeSet<Peer>> {
+    if spec.target_kind == TargetKind::Instance && !node_groups.is_empty() {
+        return Some(node_groups.iter().cloned().map(Peer::Group).collect());
+    }
+    let subnets = shared.subnets.as_ref()?;
+    let ranges = || subnets.iter().flat_map(|subnet| subnet.range.iter().chain(&subnet.ranges6)).copied();
+    if spec.target_kind == TargetKind::Instance {
+        return Some(ranges().map(Peer::Range).collect());
+    }
+    let targets = spec.listeners.values().flat_map(|listening| &listening.backend.targets);
+    let addresses: BTreeSet<std::net::IpAddr> = targets.filter_map(|target| target.id.parse().ok()).collect();
+    let around = |address: std::net::IpAddr| {
+        ranges().find(|range| range.contains(address)).unwrap_or_else(|| Cidr::host(address))
+    };
+    Some(addresses.into_iter().map(|address| Peer::Range(around(address))).collect())
+}
+
+/// A mark on a rule in a group that is not ours, so that it is known as ours.
+pub(super) fn mark(owner: &Owner) -> String {
+    let name = match owner.namespace() {
+        Some(namespace) => format!("{namespace}/{}", owner.name()),
+        None => owner.name().to_owned(),
+    };
+    // AWS takes up to 255 characters of few kinds.
+    let text = format!("portcullis {} {} {name}", owner.cluster(), owner.kind());
+    text.chars()
+        .filter(|character| character.is_ascii_alphanumeric() || " ._-:/".contains(*character))
+        .take(255)
+        .collect()
+}
+
+/// What all marks of a cluster start with.
+pub(super) fn marks(cluster: &str) -> String {
+    let cluster: String = cluster
+        .chars()
+        .filter(|character| character.is_ascii_alphanumeric() || " ._-:/".contains(*character))
+        .collect();
+    format!("portcullis {cluster} ")
+}
+
+/// What the nodes' groups let in for all load balancers: node ports and the health port, from the group that all of
+/// them have; and the ports of pods, where these are the targets.
+pub(super) fn shared_node_rules<'a>(
+    backend: &str,
+    owner: &Owner,
+    specs: impl Iterator<Item = &'a Spec>,
+    settings: &Settings,
+) -> Permissions {
+    let peer = || Peer::Group(backend.to_owned());
+    let (first, last) = settings.node_ports;
+    let mut all = BTreeSet::from([
+        Permission::ports("tcp", first, last, peer()),
+        Permission::ports("udp", first, last, peer()),
+        Permission::ports("tcp", settings.probe_port, settings.probe_port, peer()),
+    ]);
+    for spec in specs {
+        let outside = ports(spec)
+            .into_iter()
+            .filter(|(_, port)| !(first..=last).contains(port) && *port != settings.probe_port);
+        all.extend(outside.map(|(transport, port)| Permission::ports(transport, port, port, peer())));
+    }
+    all.into_iter().map(|permission| (permission, mark(owner))).collect()
+}
+
+/// What the nodes' groups let in for one load balancer only: from its own group, or, if it can have none, from its
+/// clients, and from its own addresses for the checks.
+pub(super) fn own_node_rules(spec: &Spec, from: &OwnNodeRules<'_>) -> Permissions {
+    let mark = mark(&spec.owner);
+    let all: BTreeSet<Permission> = match from {
+        OwnNodeRules::Group(group) => egress(spec, &BTreeSet::from([Peer::Group((*group).to_owned())])),
+        OwnNodeRules::Clients { subnets } => {
+            let mut all = BTreeSet::new();
+            for peer in &spec.clients {
+                for listening in spec.listeners.values() {
+                    let backend = &listening.backend;
+                    for transport in transports(backend.protocol) {
+                        all.insert(Permission::ports(transport, backend.port, backend.port, peer.clone()));
+                    }
+                }
+                all.extend(spec.path_mtu.then(|| path_mtu(peer)).flatten());
+            }
+            for range in subnets.iter().filter(|range| range.family() == Family::V4) {
+                for listening in spec.listeners.values() {
+                    let port = health_port(&listening.backend.health).unwrap_or(listening.backend.port);
+                    all.insert(Permission::ports("tcp", port, port, Peer::Range(*range)));
+                }
+            }
+            all
+        }
+    };
+    all.into_iter().map(|permission| (permission, mark.clone())).collect()
+}
+
+/// For whom the nodes are opened.
+pub(super) enum OwnNodeRules<'a> {
+    /// Whoever has that group.
+    Group(&'a str),
+    /// The clients themselves, whose addresses the nodes see.
+    Clients { subnets: Vec<Cidr> },
+}
+
+/// Which rule is in which group: in order, so many in each.
+pub(super) fn spread(all: &BTreeSet<Permission>, most: usize) -> BTreeMap<usize, BTreeSet<Permission>> {
+    let mut parts: BTreeMap<usize, BTreeSet<Permission>> = BTreeMap::new();
+    for (place, permission) in all.iter().enumerate() {
+        parts.entry(place / most.max(1) + 1).or_default().insert(permission.clone());
+    }
+    parts
+}
+
+/// Whether exact rules are kept per load balancer.
+pub(super) fn is_exact(settings: &Settings) -> bool {
+    settings.node_rules == NodeRules::Exact
+}

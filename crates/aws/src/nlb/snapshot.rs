@@ -1,0 +1,101 @@
+//! What is known of AWS.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::Owner;
+
+use crate::model::{
+    Attributes, Instance, Listener, LoadBalancer, RouteTable, SecurityGroup, Subnet, Tags, Target,
+    TargetGroup,
+};
+
+/// On which group of an owner the rules of which part are.
+pub(super) const PART_KEY: &str = "portcullis.dev/part";
+
+/// What is known of AWS: what is ours, by owner, and what is shared by all of it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) holdings: BTreeMap<Owner, Holding>,
+    pub(super) shared: Shared,
+}
+
+/// What an owner has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Holding {
+    pub(super) groups: BTreeMap<String, Group>,
+    pub(super) balancers: BTreeMap<String, Balancer>,
+    pub(super) pools: BTreeMap<String, Pool>,
+}
+
+/// A security group of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) group: SecurityGroup,
+    /// Whether its rules were looked at since it was made: AWS puts some into a new one.
+    pub(super) seen: bool,
+}
+
+/// A load balancer of ours. What was not looked at yet is left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Balancer {
+    pub(super) balancer: LoadBalancer,
+    pub(super) tags: Tags,
+    pub(super) attributes: Option<Attributes>,
+    /// By their ports.
+    pub(super) listeners: Option<BTreeMap<u16, Listener>>,
+}
+
+/// A target group of ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Pool {
+    pub(super) group: TargetGroup,
+    pub(super) tags: Tags,
+    pub(super) attributes: Option<Attributes>,
+    /// How each of them does.
+    pub(super) targets: Option<BTreeMap<Target, String>>,
+}
+
+/// What all load balancers have to do with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shared {
+    pub(super) subnets: Option<Vec<Subnet>>,
+    pub(super) route_tables: Option<Vec<RouteTable>>,
+    /// Machines that were looked at; without those that are gone.
+    pub(super) instances: BTreeMap<String, Instance>,
+    /// Machines that were looked for.
+    pub(super) looked_for: BTreeSet<String>,
+    /// Groups that are not ours: those of the nodes, and those that Services name.
+    pub(super) groups: BTreeMap<String, SecurityGroup>,
+    /// What Services name, and was looked for.
+    pub(super) named: BTreeSet<String>,
+}
+
+impl Holding {
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty() && self.balancers.is_empty() && self.pools.is_empty()
+    }
+
+    /// The groups of the owner by their part, from 1 on. Without a mark it is the first.
+    pub(super) fn parts(&self) -> BTreeMap<usize, &Group> {
+        let mut parts = BTreeMap::new();
+        for group in self.groups.values() {
+            let part = group.group.tags.get(PART_KEY).and_then(|part| part.parse().ok()).unwrap_or(1);
+            parts.entry(part).or_insert(group);
+        }
+        parts
+    }
+}
+
+impl Pool {
+    /// Who is in it, or on the way in; not those on the way out.
+    pub(super) fn members(&self) -> Option<BTreeSet<&Target>> {
+        let targets = self.targets.as_ref()?;
+        Some(targets.iter().filter(|(_, state)| *state != "draining").map(|(target, _)| target).collect())
+    }
+}
+
+impl Snapshot {
+    pub(super) fn holding(&mut self, owner: &Owner) -> &mut Holding {
+        self.holdings.entry(owner.clone()).or_default()
+    }
+}

@@ -1,0 +1,366 @@
+//! What an owner wants, in AWS's words: nothing is left open but what only AWS knows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::{
+    Family, HealthPort, Listener, ListenerProtocol, LoadBalancer, Owner, Peer as CorePeer, Probe, Problem,
+    Scheme,
+};
+
+use super::asked::{Asked, Health, PREFIX, TargetKind};
+use super::names;
+use super::settings::Settings;
+use crate::ProbeMode;
+use crate::model::{Attributes, HealthCheck, Peer, Tags, Target};
+
+/// What an owner wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Spec {
+    pub(super) owner: Owner,
+    pub(super) uid: String,
+    pub(super) name: String,
+    pub(super) scheme: Scheme,
+    pub(super) dual_stack: bool,
+    pub(super) target_kind: TargetKind,
+    /// By their ports.
+    pub(super) listeners: BTreeMap<u16, Listening>,
+    /// Who may connect.
+    pub(super) clients: BTreeSet<Peer>,
+    pub(super) path_mtu: bool,
+    /// Groups to use instead of a managed one, by name or id.
+    pub(super) groups: Option<Vec<String>>,
+    pub(super) manage_backend: bool,
+    pub(super) subnets: Vec<String>,
+    pub(super) allocations: Vec<String>,
+    pub(super) private_addresses: Vec<String>,
+    pub(super) attributes: Attributes,
+    pub(super) target_attributes: Attributes,
+    pub(super) tags: Tags,
+}
+
+/// A port of a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Listening {
+    /// `TCP`, `UDP`, `TCP_UDP` or `TLS`.
+    pub(super) protocol: &'static str,
+    pub(super) certificate: Option<String>,
+    pub(super) policy: Option<String>,
+    pub(super) alpn: Option<String>,
+    pub(super) backend: Backend,
+}
+
+/// Where a listener sends to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Backend {
+    pub(super) protocol: &'static str,
+    pub(super) port: u16,
+    pub(super) ip_address_type: &'static str,
+    pub(super) health: HealthCheck,
+    pub(super) targets: BTreeSet<Target>,
+}
+
+impl Listening {
+    /// What its packets are, in the words of rules: TLS is TCP on the wire.
+    pub(super) fn transports(&self) -> &'static [&'static str] {
+        transports(self.protocol)
+    }
+}
+
+/// What packets of a protocol are, in the words of rules.
+pub(super) fn transports(protocol: &str) -> &'static [&'static str] {
+    match protocol {
+        "UDP" => &["udp"],
+        "TCP_UDP" => &["tcp", "udp"],
+        _ => &["tcp"],
+    }
+}
+
+impl Spec {
+    /// What is wanted, and what is to be told about it.
+    pub(super) fn new(
+        owner: &Owner,
+        uid: &str,
+        wanted: &LoadBalancer,
+        parameters: &BTreeMap<String, String>,
+        settings: &Settings,
+    ) -> Result<(Self, Vec<String>), Problem> {
+        let (asked, mut told) = Asked::parse(owner, parameters)?;
+        let dual_stack = asked.dual_stack.unwrap_or_else(|| wanted.families().contains(&Family::V6));
+        let listeners = listeners(owner, wanted, &asked, settings, &mut told)?;
+        let mut tags = settings.tags.clone();
+        tags.extend(asked.tags);
+        tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "owned".to_owned());
+        tags.extend(owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)));
+        let subnets = if asked.subnets.is_empty() { settings.subnets.clone() } else { asked.subnets };
+        let spec = Spec {
+            owner: owner.clone(),
+            uid: uid.to_owned(),
+            name: asked.name.unwrap_or_else(|| names::load_balancer(owner)),
+            scheme: asked.scheme,
+            dual_stack,
+            target_kind: asked.target_kind,
+            listeners,
+            clients: clients(wanted, dual_stack, &asked.prefix_lists),
+            path_mtu: asked.path_mtu,
+            groups: asked.groups,
+            manage_backend: asked.manage_backend,
+            subnets,
+            allocations: asked.allocations,
+            private_addresses: asked.private_addresses,
+            attributes: asked.attributes,
+            target_attributes: asked.target_attributes,
+            tags,
+        };
+        spec.check(settings)?;
+        Ok((spec, told))
+    }
+
+    fn check(&self, settings: &Settings) -> Result<(), Problem> {
+        let owner = &self.owner;
+        let refused = |what: String, remedy: &str| {
+            Problem::new(format!("{owner}: {what}."), "Nothing was changed.", remedy)
+        };
+        if self.scheme == Scheme::Internal && !self.allocations.is_empty() {
+            let what =
+                format!("annotation {PREFIX}eip-allocations is for load balancers that face the internet");
+            return Err(refused(what, "Remove it, or make the load balancer internet-facing."));
+        }
+        if self.scheme == Scheme::InternetFacing && !self.private_addresses.is_empty() {
+            let what = format!("annotation {PREFIX}private-ipv4-addresses is for internal load balancers");
+            return Err(refused(what, "Remove it, or make the load balancer internal."));
+        }
+        // One place is for the group that all load balancers have.
+        let most = settings.groups_per_load_balancer - 1;
+        if let Some(groups) = self.groups.as_ref().filter(|groups| groups.len() > most) {
+            let what = format!(
+                "annotation {PREFIX}security-groups names {} groups, and there is room for {most}",
+                groups.len()
+            );
+            return Err(refused(what, "Name fewer."));
+        }
+        Ok(())
+    }
+}
+
+/// Who may connect, as rules have it.
+fn clients(wanted: &LoadBalancer, dual_stack: bool, prefix_lists: &[String]) -> BTreeSet<Peer> {
+    let lists = prefix_lists.iter().cloned().map(Peer::PrefixList);
+    let mut clients: BTreeSet<Peer> = lists.collect();
+    let families: &[Family] = if dual_stack { &[Family::V4, Family::V6] } else { &[Family::V4] };
+    for family in families {
+        for peer in wanted.admission().peers(*family) {
+            match peer {
+                CorePeer::Range(range) => drop(clients.insert(Peer::Range(range.network()))),
+                // Whoever names lists and no ranges means the lists alone.
+                CorePeer::Everyone if !prefix_lists.is_empty() => {}
+                CorePeer::Everyone => {
+                    clients.insert(Peer::Range(portcullis_core::Cidr::everything(*family)));
+                }
+                CorePeer::Group(_) => {}
+            }
+        }
+    }
+    clients
+}
+
+fn listeners(
+    owner: &Owner,
+    wanted: &LoadBalancer,
+    asked: &Asked,
+    settings: &Settings,
+    told: &mut Vec<String>,
+) -> Result<BTreeMap<u16, Listening>, Problem> {
+    let mut listeners: BTreeMap<u16, Listening> = BTreeMap::new();
+    for listener in wanted.listeners() {
+        let new = listening(wanted, listener, asked, settings, told);
+        let Some(present) = listeners.get_mut(&listener.port()) else {
+            listeners.insert(listener.port(), new);
+            continue;
+        };
+        let port = listener.port();
+        let refused = |what: String, remedy: &str| {
+            Err(Problem::new(format!("{owner}: {what}."), "Nothing was changed.", remedy))
+        };
+        if !asked.join_tcp_udp {
+            let what = format!(
+                "port {port} is wanted for two protocols, and annotation {PREFIX}enable-tcp-udp-listener is `false`"
+            );
+            return refused(what, "Remove the annotation, or one of the ports.");
+        }
+        if present.protocol == "TLS" || new.protocol == "TLS" {
+            return refused(
+                format!("port {port} is wanted for TLS and UDP, and a network load balancer has one of them"),
+                "Give them different ports.",
+            );
+        }
+        if present.backend.port != new.backend.port {
+            let what = format!(
+                "port {port} is for TCP and UDP, which go to ports {} and {} of the targets, and a network load balancer has one for both",
+                present.backend.port, new.backend.port
+            );
+            return refused(what, "Give both the same nodePort, which Kubernetes allows.");
+        }
+        // The check by TCP serves both.
+        let tcp = if present.protocol == "TCP" { present.clone() } else { new };
+        let backend = Backend { protocol: "TCP_UDP", ..tcp.backend };
+        *present = Listening { protocol: "TCP_UDP", backend, ..tcp };
+    }
+    if let Some(tls) = &asked.tls
+        && let Some(ports) = &tls.ports
+    {
+        let known: BTreeSet<String> = wanted
+            .listeners()
+            .iter()
+            .flat_map(|listener| [Some(listener.port().to_string()), listener.name().map(str::to_owned)])
+            .flatten()
+            .collect();
+        if let Some(unknown) = ports.iter().find(|port| !known.contains(*port)) {
+            return Err(Problem::new(
+                format!(
+                    "{owner}: annotation {PREFIX}ssl-ports names `{unknown}`, and there is no such port."
+                ),
+                "Nothing was changed.",
+                "Name ports of the Service, by number or name.",
+            ));
+        }
+    }
+    Ok(listeners)
+}
+
+fn listening(
+    wanted: &LoadBalancer,
+    listener: &Listener,
+    asked: &Asked,
+    settings: &Settings,
+    told: &mut Vec<String>,
+) -> Listening {
+    let tls = asked.tls.as_ref().filter(|tls| {
+        let named = |ports: &BTreeSet<String>| {
+            ports.contains(&listener.port().to_string())
+                || listener.name().is_some_and(|name| ports.contains(name))
+        };
+        listener.protocol() != ListenerProtocol::Udp && tls.ports.as_ref().is_none_or(named)
+    });
+    let protocol = match (listener.protocol(), tls) {
+        (ListenerProtocol::Udp, _) => "UDP",
+        (ListenerProtocol::TcpUdp, _) => "TCP_UDP",
+        (ListenerProtocol::Tls, _) | (ListenerProtocol::Tcp, Some(_)) => "TLS",
+        (ListenerProtocol::Tcp, None) => "TCP",
+    };
+    let inner = match protocol {
+        "TLS" if !asked.backend_tls => "TCP",
+        other => other,
+    };
+    let (targets, ip_address_type) = targets(wanted, listener, asked.target_kind);
+    Listening {
+        protocol,
+        certificate: tls.map(|tls| tls.certificate.clone()),
+        policy: tls.and_then(|tls| tls.policy.clone()),
+        alpn: tls.and_then(|tls| tls.alpn.clone()),
+        backend: Backend {
+            protocol: inner,
+            port: listener.target_port(),
+            ip_address_type,
+            health: health(listener, asked, settings, told),
+            targets,
+        },
+    }
+}
+
+fn targets(wanted: &LoadBalancer, listener: &Listener, kind: TargetKind) -> (BTreeSet<Target>, &'static str) {
+    let members = wanted.members().iter();
+    match kind {
+        TargetKind::Instance => {
+            let ids = members.filter_map(|member| instance_id(member.reference()?));
+            let port = listener.target_port();
+            (ids.map(|id| Target { id: id.to_owned(), port, zone: None }).collect(), "ipv4")
+        }
+        TargetKind::Ip => {
+            // Pods have one family or both; a target group has one.
+            let has = |family| wanted.members().iter().any(|member| member.address(family).is_some());
+            let family = if has(Family::V4) { Family::V4 } else { Family::V6 };
+            let found = members.filter_map(|member| {
+                let address = member.address(family)?;
+                Some(Target { id: address.to_string(), port: member.port(listener), zone: None })
+            });
+            (found.collect(), if family == Family::V4 || !has(Family::V6) { "ipv4" } else { "ipv6" })
+        }
+    }
+}
+
+/// The machine in a provider id: `aws:///eu-west-1a/i-0a1b`.
+pub fn instance_id(reference: &str) -> Option<&str> {
+    let id = reference.strip_prefix("aws://")?.rsplit('/').next()?;
+    id.starts_with("i-").then_some(id)
+}
+
+/// How targets are checked: as asked for, else by what the Service says, else by what is usual.
+fn health(listener: &Listener, asked: &Asked, settings: &Settings, told: &mut Vec<String>) -> HealthCheck {
+    let tcp = HealthCheck {
+        protocol: "TCP".to_owned(),
+        port: "traffic-port".to_owned(),
+        path: None,
+        interval: 30,
+        timeout: 10,
+        healthy: 3,
+        unhealthy: 3,
+    };
+    let shared = HealthCheck {
+        protocol: "HTTP".to_owned(),
+        port: settings.probe_port.to_string(),
+        path: Some(settings.probe_path.clone()),
+        timeout: 6,
+        ..tcp.clone()
+    };
+    let nodes = asked.target_kind == TargetKind::Instance;
+    let udp = listener.protocol() == ListenerProtocol::Udp;
+    let usual = match listener.health_check() {
+        Some(check) if nodes => {
+            let (protocol, path) = match check.probe() {
+                Probe::Tcp => ("TCP", None),
+                Probe::Http { path } => ("HTTP", Some(path.clone())),
+                Probe::Https { path } => ("HTTPS", Some(path.clone())),
+            };
+            HealthCheck {
+                protocol: protocol.to_owned(),
+                port: match check.port() {
+                    HealthPort::Traffic => "traffic-port".to_owned(),
+                    HealthPort::Number(port) => port.to_string(),
+                },
+                path,
+                interval: u32::try_from(check.interval().as_secs()).unwrap_or(10),
+                timeout: u32::try_from(check.timeout().as_secs()).unwrap_or(6),
+                healthy: check.healthy_threshold().into(),
+                unhealthy: check.unhealthy_threshold().into(),
+            }
+        }
+        // A port for UDP does not answer a check; that of the node's proxy does.
+        _ if nodes && (settings.probe == ProbeMode::Shared || udp) => shared,
+        _ => tcp,
+    };
+    if udp && !nodes && asked.health == Health::default() {
+        told.push(format!(
+            "the targets of udp {} are checked by TCP on the same port: name another one with {PREFIX}healthcheck-port",
+            listener.port()
+        ));
+    }
+    changed(usual, &asked.health)
+}
+
+fn changed(usual: HealthCheck, asked: &Health) -> HealthCheck {
+    let protocol = asked.protocol.clone().unwrap_or_else(|| usual.protocol.clone());
+    let path = match protocol.as_str() {
+        "TCP" => None,
+        _ => asked.path.clone().or(usual.path).or_else(|| Some("/".to_owned())),
+    };
+    let interval = asked.interval.unwrap_or(usual.interval);
+    HealthCheck {
+        protocol,
+        port: asked.port.clone().unwrap_or(usual.port),
+        path,
+        interval,
+        timeout: asked.timeout.unwrap_or(usual.timeout.min(interval)),
+        healthy: asked.healthy.unwrap_or(usual.healthy),
+        unhealthy: asked.unhealthy.unwrap_or(usual.unhealthy),
+    }
+}

@@ -10,7 +10,7 @@ use super::look::Look;
 use super::node_side::NodeSide;
 use super::settings::Settings;
 use super::snapshot::{Balancer, Group, Holding, PART_KEY, Pool, Shared};
-use super::spec::{Listening, Spec};
+use super::spec::{Listening, Spec, transports};
 use super::step::Step;
 use super::subnets::{self, NoSubnets};
 use super::{defaults, names, rules};
@@ -223,7 +223,7 @@ impl<'a> Decision<'a> {
         };
         self.settle(found);
         let attached = match &filtered {
-            Some(ids) => self.attach(found, ids),
+            Some(ids) => self.attach(found, ids, &pools),
             None => false,
         };
         let ready = attached && self.is_open_on_nodes();
@@ -425,12 +425,16 @@ impl<'a> Decision<'a> {
             }
             let all: BTreeSet<&Permission> = present.values().flatten().collect();
             complete &= wanted.values().flatten().all(|one| all.contains(one));
-            // A new group lets everything out; it must not before it is used.
-            if direction == Direction::Egress && self.balancer.is_none() {
-                let surplus = arrange(wanted, &present, room, true).remove;
-                complete &= surplus.is_empty();
-                for (part, permissions) in surplus {
-                    self.forbid(parts[&part], direction, &permissions);
+            // A new group lets everything out, and an old one may hold anything: not once it is used.
+            for (part, group) in &parts {
+                if self.is_attached(group) {
+                    continue;
+                }
+                let unwanted = |one: &&Permission| !wanted.values().any(|wanted| wanted.contains(*one));
+                let surplus: BTreeSet<Permission> = present[part].iter().filter(unwanted).cloned().collect();
+                if !surplus.is_empty() {
+                    complete = false;
+                    self.forbid(group, direction, &surplus);
                 }
             }
         }
@@ -438,6 +442,10 @@ impl<'a> Decision<'a> {
             .iter()
             .filter(|(part, group)| **part <= needed || self.holds_wanted(group, &ingress, &egress));
         complete.then(|| useful.map(|(_, group)| group.group.id.clone()).collect())
+    }
+
+    fn is_attached(&self, group: &Group) -> bool {
+        self.balancer.is_some_and(|found| found.balancer.groups.contains(&group.group.id))
     }
 
     fn holds_wanted(&self, group: &Group, ingress: &Parts, egress: &Parts) -> bool {
@@ -520,9 +528,26 @@ impl<'a> Decision<'a> {
     }
 
     /// Gives the load balancer its groups; whether it has them.
-    fn attach(&mut self, found: &Balancer, ids: &BTreeSet<String>) -> bool {
+    fn attach(&mut self, found: &Balancer, ids: &BTreeSet<String>, pools: &BTreeMap<u16, &Pool>) -> bool {
         if found.balancer.groups == *ids || ids.is_empty() {
             return true;
+        }
+        // Nobody here knows what a group of others lets in: not to what is about to go.
+        let foreign = |id: &String| {
+            !self.holding.groups.contains_key(id) && Some(id) != self.scene.nodes.backend.as_ref()
+        };
+        if ids.difference(&found.balancer.groups).any(foreign) {
+            let mut narrower = self.surplus_listeners(found);
+            let listeners = self.spec.listeners.iter();
+            for (port, listening) in listeners.filter(|(port, listening)| is_wider(found, **port, listening))
+            {
+                let Some(step) = self.listener(found, *port, listening, pools) else { return false };
+                narrower.push(step);
+            }
+            if !narrower.is_empty() {
+                self.next.steps.extend(narrower);
+                return false;
+            }
         }
         let groups = ids.iter().cloned().collect();
         self.next.steps.push(Step::SetGroups { balancer: found.balancer.arn.clone(), groups });
@@ -531,40 +556,57 @@ impl<'a> Decision<'a> {
 
     /// Brings the ports in order; whether they are.
     fn listen(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>, ready: bool) -> bool {
-        let there = found.listeners.as_ref();
         let mut all = true;
         for (port, listening) in &self.spec.listeners {
-            let known = there.and_then(|there| there.get(port));
-            let Some(pool) = pools.get(port) else {
-                all = false;
-                continue;
-            };
-            let wanted = wanted_listener(*port, listening, &pool.group.arn);
-            if known.is_some_and(|known| is_as(known, &wanted)) {
+            let known = found.listeners.as_ref().and_then(|there| there.get(port));
+            let pool = pools.get(port).map(|pool| pool.group.arn.as_str()).unwrap_or_default();
+            if known.is_some_and(|known| is_as(known, &wanted_listener(*port, listening, pool))) {
                 continue;
             }
             all = false;
-            let members = pool.members().unwrap_or_default();
-            let served = listening.backend.targets.iter().all(|target| members.contains(target));
-            if !ready || !served {
-                continue;
+            if ready {
+                let step = self.listener(found, *port, listening, pools);
+                self.next.steps.extend(step);
             }
-            let (balancer, tags) = (found.balancer.arn.clone(), wanted_tags(&self.spec.tags));
-            self.next.steps.push(match known {
-                Some(known) => Step::ModifyListener { arn: known.arn.clone(), listener: wanted },
-                None => Step::CreateListener { balancer, listener: wanted, tags },
-            });
         }
         all
     }
 
-    /// Takes away what was needed before, from the outside in.
-    fn close(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>, groups: &Groups) {
+    /// Makes a listener as wanted, once there is somebody it can send to.
+    fn listener(
+        &self,
+        found: &Balancer,
+        port: u16,
+        listening: &Listening,
+        pools: &BTreeMap<u16, &Pool>,
+    ) -> Option<Step> {
+        let pool = pools.get(&port)?;
+        let members = pool.members().unwrap_or_default();
+        if !listening.backend.targets.iter().all(|target| members.contains(target)) {
+            return None;
+        }
+        let wanted = wanted_listener(port, listening, &pool.group.arn);
+        Some(match found.listeners.as_ref().and_then(|there| there.get(&port)) {
+            Some(known) => Step::ModifyListener { arn: known.arn.clone(), listener: wanted },
+            None => Step::CreateListener {
+                balancer: found.balancer.arn.clone(),
+                listener: wanted,
+                tags: wanted_tags(&self.spec.tags),
+            },
+        })
+    }
+
+    fn surplus_listeners(&self, found: &Balancer) -> Vec<Step> {
         let listeners = found.listeners.iter().flatten();
         let surplus = listeners.filter(|(port, _)| !self.spec.listeners.contains_key(port));
-        let surplus: Vec<Step> = surplus
+        surplus
             .map(|(port, listener)| Step::DeleteListener { arn: listener.arn.clone(), port: *port })
-            .collect();
+            .collect()
+    }
+
+    /// Takes away what was needed before, from the outside in.
+    fn close(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>, groups: &Groups) {
+        let surplus = self.surplus_listeners(found);
         if !surplus.is_empty() {
             self.next.steps = surplus;
             return;
@@ -637,6 +679,14 @@ fn wanted_listener(port: u16, listening: &Listening, pool: &str) -> NewListener 
         policy: tls.then(|| listening.policy.clone().unwrap_or_else(|| defaults::TLS_POLICY.to_owned())),
         alpn: tls.then(|| listening.alpn.clone().unwrap_or_else(|| "None".to_owned())),
     }
+}
+
+/// Whether a listener takes packets that it is not to take any more.
+fn is_wider(found: &Balancer, port: u16, listening: &Listening) -> bool {
+    let known = found.listeners.as_ref().and_then(|there| there.get(&port));
+    known.is_some_and(|known| {
+        transports(&known.protocol).iter().any(|transport| !listening.transports().contains(transport))
+    })
 }
 
 fn is_as(known: &Listener, wanted: &NewListener) -> bool {

@@ -7,6 +7,7 @@ mod defaults;
 mod look;
 mod names;
 mod node_side;
+mod round;
 mod rules;
 mod settings;
 mod snapshot;

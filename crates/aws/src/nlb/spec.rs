@@ -239,7 +239,8 @@ fn listening(
             ports.contains(&listener.port().to_string())
                 || listener.name().is_some_and(|name| ports.contains(name))
         };
-        listener.protocol() != ListenerProtocol::Udp && tls.ports.as_ref().is_none_or(named)
+        matches!(listener.protocol(), ListenerProtocol::Tcp | ListenerProtocol::Tls)
+            && tls.ports.as_ref().is_none_or(named)
     });
     let protocol = match (listener.protocol(), tls) {
         (ListenerProtocol::Udp, _) => "UDP",
@@ -289,7 +290,7 @@ fn targets(wanted: &LoadBalancer, listener: &Listener, kind: TargetKind) -> (BTr
 }
 
 /// The machine in a provider id: `aws:///eu-west-1a/i-0a1b`.
-pub fn instance_id(reference: &str) -> Option<&str> {
+pub(super) fn instance_id(reference: &str) -> Option<&str> {
     let id = reference.strip_prefix("aws://")?.rsplit('/').next()?;
     id.starts_with("i-").then_some(id)
 }

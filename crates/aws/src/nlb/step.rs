@@ -134,7 +134,8 @@ impl Step {
             (Step::CreateBalancer(new), Made::Balancer(balancer)) => {
                 let new = Balancer {
                     tags: new.tags.clone(),
-                    attributes: None,
+                    // As AWS sets them: nothing that has to be looked at.
+                    attributes: Some(Attributes::new()),
                     listeners: Some(std::collections::BTreeMap::new()),
                     balancer,
                 };
@@ -143,7 +144,8 @@ impl Step {
             (Step::CreatePool(new), Made::Pool(group)) => {
                 let tags = new.tags.clone();
                 let targets = Some(std::collections::BTreeMap::new());
-                holding.pools.insert(group.arn.clone(), Pool { group, tags, attributes: None, targets });
+                let attributes = Some(Attributes::new());
+                holding.pools.insert(group.arn.clone(), Pool { group, tags, attributes, targets });
             }
             (Step::CreateListener { balancer, .. }, Made::Listener(listener)) => {
                 attach(holding, balancer, listener.target_group.as_deref());

@@ -1,1 +1,428 @@
+//! Decisions, against an AWS that does all it is told at once.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::{
+    Admission, EmptyMeans, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer, Member,
+    Owner, Probe, Scheme, SourceRanges,
+};
+use proptest::prelude::*;
+
+use super::asked::{PREFIX, TargetKind};
+use super::defaults;
+use super::look::Look;
+use super::round::{self, Progress, Wanted};
+use super::settings::{NodeRules, Settings};
+use super::snapshot::Snapshot;
+use super::spec::Spec;
+use super::step::{Place, Step};
+use crate::model::{Instance, Peer, Permission, RouteTable, SecurityGroup, Subnet};
+use crate::{CloudConfig, SecurityGroupMode};
+
+fn settings(mode: SecurityGroupMode) -> Settings {
+    let (config, _) = CloudConfig::parse("").unwrap();
+    Settings { mode, ..Settings::new("demo", "vpc-1", &config).unwrap() }
+}
+
+fn owner(name: &str) -> Owner {
+    Owner::new("demo", "Service", Some("shop".into()), name).unwrap()
+}
+
+/// A Service, as short as can be written down.
+#[derive(Clone, Debug, Default)]
+struct Service {
+    ports: Vec<(u16, ListenerProtocol, u16)>,
+    ranges: Option<Vec<&'static str>>,
+    nodes: Vec<u8>,
+    local: bool,
+    dual: bool,
+    annotations: Vec<(&'static str, String)>,
+}
+
+impl Service {
+    fn web() -> Self {
+        Service { ports: vec![(80, ListenerProtocol::Tcp, 30080)], nodes: vec![1, 2], ..Service::default() }
+    }
+
+    fn with(mut self, key: &'static str, value: &str) -> Self {
+        self.annotations.push((key, value.to_owned()));
+        self
+    }
+
+    fn spec(&self, name: &str, settings: &Settings) -> Result<(Spec, Vec<String>), String> {
+        let families: &[Family] = if self.dual { &[Family::V4, Family::V6] } else { &[Family::V4] };
+        let listeners = self.ports.iter().map(|(port, protocol, to)| {
+            let listener = Listener::new(*port, *protocol, *to).unwrap().with_name(format!("p{port}"));
+            if self.local {
+                let probe = Probe::Http { path: "/healthz".into() };
+                listener.with_health_check(HealthCheck::new(probe, HealthPort::Number(31000)).unwrap())
+            } else {
+                listener
+            }
+        });
+        let admission = Admission {
+            ranges: SourceRanges::parse(self.ranges.clone()).unwrap(),
+            empty_means: EmptyMeans::Everyone,
+        };
+        let members: Vec<Member> = self
+            .nodes
+            .iter()
+            .map(|node| {
+                let address = std::net::IpAddr::from([10, 0, 0, *node]);
+                Member::new(format!("node-{node}"), [address])
+                    .unwrap()
+                    .with_reference(format!("aws:///eu-west-1a/i-{node}"))
+            })
+            .collect();
+        let wanted = LoadBalancer::new(
+            name,
+            Scheme::InternetFacing,
+            families.iter().copied(),
+            listeners.collect(),
+            admission,
+        )
+        .unwrap()
+        .with_members(members)
+        .unwrap();
+        let parameters =
+            self.annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), value.clone()));
+        Spec::new(&owner(name), "uid", &wanted, &parameters.collect(), settings)
+            .map_err(|problem| problem.to_string())
+    }
+}
+
+fn tags(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+}
+
+/// AWS with a VPC, nodes and their group, and two groups of the users'.
+fn aws() -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    let subnet = |id: &str, zone: &str, range: &str| Subnet {
+        id: id.into(),
+        vpc: "vpc-1".into(),
+        zone: zone.into(),
+        range: Some(range.parse().unwrap()),
+        ..Subnet::default()
+    };
+    let shared = &mut snapshot.shared;
+    shared.subnets = Some(vec![
+        subnet("subnet-a", "eu-west-1a", "10.0.0.0/24"),
+        subnet("subnet-b", "eu-west-1b", "10.0.1.0/24"),
+    ]);
+    shared.route_tables = Some(vec![RouteTable { main: true, public: true, ..RouteTable::default() }]);
+    for node in 1..=9 {
+        let id = format!("i-{node}");
+        let groups = BTreeSet::from(["sg-nodes".to_owned()]);
+        shared.instances.insert(id.clone(), Instance { id: id.clone(), groups, ..Instance::default() });
+        shared.looked_for.insert(id);
+    }
+    for (id, vpc) in [("sg-nodes", "vpc-1"), ("sg-user", "vpc-1"), ("sg-other", "vpc-1"), ("sg-far", "vpc-2")]
+    {
+        let group = SecurityGroup {
+            id: id.into(),
+            name: format!("name-{id}"),
+            vpc: vpc.into(),
+            ..SecurityGroup::default()
+        };
+        shared.groups.insert(id.into(), group);
+        shared.named.extend([id.to_owned(), format!("name-{id}")]);
+    }
+    shared.named.insert("sg-none".into());
+    snapshot
+}
+
+/// What is reachable: by which port which peers get through to how many targets.
+type Open = BTreeSet<(u16, &'static str, Peer)>;
+
+fn open(snapshot: &Snapshot, name: &str) -> Open {
+    let mut open = Open::new();
+    let Some(holding) = snapshot.holdings.get(&owner(name)) else { return open };
+    let empty = BTreeMap::new();
+    for balancer in holding.balancers.values() {
+        for (port, listener) in balancer.listeners.as_ref().unwrap_or(&empty) {
+            let pool = listener.target_group.as_ref().and_then(|arn| holding.pools.get(arn));
+            assert!(pool.is_some(), "a listener sends to nowhere");
+            if pool.is_some_and(|pool| pool.members().unwrap_or_default().is_empty()) {
+                continue;
+            }
+            for transport in super::spec::transports(&listener.protocol) {
+                let groups = &balancer.balancer.groups;
+                for group in groups.iter().filter_map(|id| holding.groups.get(id)) {
+                    let lets_in =
+                        |one: &&Permission| one.protocol == *transport && one.from == Some(i32::from(*port));
+                    let peers = group.group.ingress.keys().filter(lets_in);
+                    open.extend(peers.map(|one| (*port, *transport, one.peer.clone())));
+                }
+                let given = ["sg-user", "sg-other"].into_iter().filter(|id| groups.contains(*id));
+                open.extend(given.map(|id| (*port, *transport, Peer::Group(id.to_owned()))));
+                if groups.is_empty() {
+                    open.insert((*port, transport, Peer::Group("anyone".to_owned())));
+                }
+            }
+        }
+    }
+    open
+}
+
+/// All that a load balancer may send.
+fn egress(snapshot: &Snapshot, name: &str) -> BTreeSet<Permission> {
+    let Some(holding) = snapshot.holdings.get(&owner(name)) else { return BTreeSet::new() };
+    let attached = holding.balancers.values().flat_map(|balancer| &balancer.balancer.groups);
+    let groups = attached.filter_map(|id| {
+        let own = holding.groups.get(id).map(|group| &group.group);
+        own.or_else(|| {
+            snapshot.holdings.values().find_map(|holding| holding.groups.get(id)).map(|group| &group.group)
+        })
+    });
+    groups.flat_map(|group| group.egress.keys().cloned()).collect()
+}
+
+struct Run {
+    snapshot: Snapshot,
+    wanted: Wanted,
+    progress: Progress,
+    settings: Settings,
+    steps: Vec<(Place, Step)>,
+}
+
+impl Run {
+    fn new(settings: Settings) -> Self {
+        Run {
+            snapshot: aws(),
+            wanted: Wanted::default(),
+            progress: Progress::default(),
+            settings,
+            steps: Vec::new(),
+        }
+    }
+
+    fn want(&mut self, name: &str, service: &Service) -> Result<(), String> {
+        let (spec, _) = service.spec(name, &self.settings)?;
+        self.wanted.present.insert(owner(name), spec);
+        self.progress.opened.remove(&owner(name));
+        Ok(())
+    }
+
+    fn drop(&mut self, name: &str) {
+        self.wanted.present.remove(&owner(name));
+        self.wanted.gone.insert(owner(name));
+    }
+
+    /// Does what is next until nothing is, and calls `each` after every single step.
+    fn settle(&mut self, mut each: impl FnMut(&Snapshot)) -> BTreeMap<Owner, super::decide::Next> {
+        for round in 0.. {
+            assert!(round < 60, "it does not end: {:#?}", &self.steps[self.steps.len() - 4..]);
+            let nodes = round::nodes(&self.wanted, &self.snapshot, &self.settings, &self.progress);
+            let mut looks = nodes.looks.clone();
+            let mut steps = nodes.steps.clone();
+            let owners: BTreeSet<Owner> =
+                self.wanted.present.keys().chain(&self.wanted.gone).cloned().collect();
+            let mut nexts = BTreeMap::new();
+            for owner in owners {
+                let next = round::owner(
+                    &owner,
+                    &self.wanted,
+                    &self.snapshot,
+                    &self.settings,
+                    &nodes,
+                    &self.progress,
+                );
+                looks.extend(next.looks.clone());
+                steps.extend(next.steps.iter().map(|step| (Place::Owner(owner.clone()), step.clone())));
+                if next.opened {
+                    self.progress.opened.insert(owner.clone());
+                }
+                nexts.insert(owner, next);
+            }
+            if looks.is_empty() && steps.is_empty() {
+                // What was found out in this round may be news to the nodes' side.
+                let again = round::nodes(&self.wanted, &self.snapshot, &self.settings, &self.progress);
+                if again.steps.is_empty() {
+                    self.snapshot.holdings.retain(|_, holding| !holding.is_empty());
+                    return nexts;
+                }
+            }
+            for look in looks {
+                self.answer(&look);
+            }
+            for (place, step) in steps {
+                step.take_in(&place, step.assumed(), &mut self.snapshot);
+                self.steps.push((place, step));
+                each(&self.snapshot);
+            }
+        }
+        unreachable!()
+    }
+
+    fn answer(&mut self, look: &Look) {
+        match look {
+            Look::Groups(owner) => {
+                for group in self.snapshot.holding(owner).groups.values_mut().filter(|group| !group.seen) {
+                    let everyone = Peer::Range("0.0.0.0/0".parse().unwrap());
+                    group.group.egress.insert(Permission::all(everyone), String::new());
+                    group.seen = true;
+                }
+            }
+            Look::Leftovers(owner) => drop(self.progress.verified.insert(owner.clone())),
+            other => panic!("{other:?} is known"),
+        }
+    }
+}
+
+/// What is there in the end, with nothing that depends on the way there.
+fn shape(snapshot: &Snapshot) -> String {
+    let mut snapshot = snapshot.clone();
+    for holding in snapshot.holdings.values_mut() {
+        for pool in holding.pools.values_mut() {
+            let usual = defaults::of_pool(&pool.group.protocol, TargetKind::Instance);
+            pool.attributes.get_or_insert_default().retain(|key, value| usual.get(key) != Some(value));
+            for state in pool.targets.iter_mut().flat_map(BTreeMap::values_mut) {
+                state.clear();
+            }
+        }
+        for balancer in holding.balancers.values_mut() {
+            let usual = defaults::of_balancer();
+            balancer.attributes.get_or_insert_default().retain(|key, value| usual.get(key) != Some(value));
+        }
+    }
+    format!("{:#?}", (snapshot.holdings, &snapshot.shared.groups["sg-nodes"].ingress))
+}
+
+fn service() -> impl Strategy<Value = Service> {
+    let port = prop_oneof![
+        Just((80, ListenerProtocol::Tcp, 30080)),
+        Just((80, ListenerProtocol::Tcp, 30081)),
+        Just((443, ListenerProtocol::Tcp, 30443)),
+        Just((53, ListenerProtocol::Udp, 30053)),
+        Just((53, ListenerProtocol::TcpUdp, 30053)),
+        Just((8080, ListenerProtocol::Tcp, 30080)),
+    ];
+    let annotation = prop_oneof![
+        Just(("healthcheck-interval", "20".to_owned())),
+        Just(("additional-resource-tags", "team=a,cost=1".to_owned())),
+        Just(("additional-resource-tags", "team=b".to_owned())),
+        Just(("security-groups", "sg-user".to_owned())),
+        Just(("security-groups", "name-sg-other,sg-user".to_owned())),
+        Just(("attributes", "load_balancing.cross_zone.enabled=true".to_owned())),
+        Just(("target-group-attributes", "proxy_protocol_v2.enabled=true".to_owned())),
+        Just(("enable-icmp-for-path-mtu-discovery", "off".to_owned())),
+        Just(("ssl-cert", "arn:cert".to_owned())),
+        Just(("manage-backend-security-group-rules", "false".to_owned())),
+    ];
+    let ranges = ["10.0.0.0/8", "192.0.2.0/24", "203.0.113.7/32", "2001:db8::/32"];
+    (
+        prop::collection::vec(port, 1..4),
+        prop::option::of(prop::sample::subsequence(ranges.to_vec(), 0..4)),
+        prop::sample::subsequence((1..=9).collect::<Vec<u8>>(), 1..5),
+        any::<bool>(),
+        any::<bool>(),
+        prop::collection::vec(annotation, 0..3),
+    )
+        .prop_map(|(mut ports, ranges, nodes, local, dual, mut annotations)| {
+            ports.sort_by_key(|(port, _, _)| *port);
+            ports.dedup_by_key(|(port, _, _)| *port);
+            annotations.sort();
+            annotations.dedup_by_key(|(key, _)| *key);
+            Service { ports, ranges, nodes, local, dual, annotations }
+        })
+}
+
+fn node_rules() -> impl Strategy<Value = NodeRules> {
+    prop_oneof![Just(NodeRules::Shared), Just(NodeRules::Exact), Just(NodeRules::Off)]
+}
+
+fn mode() -> impl Strategy<Value = SecurityGroupMode> {
+    prop_oneof![3 => Just(SecurityGroupMode::Managed), 1 => Just(SecurityGroupMode::Unmanaged)]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever is edited, in whatever order: what is there in the end is what a new one would have; at every moment in
+    /// between what is open was open before or is wanted after, and what is both is never closed; and in the end all of
+    /// it can go.
+    #[test]
+    fn edits_end_where_a_new_one_would(
+        mode in mode(),
+        node_rules in node_rules(),
+        edits in prop::collection::vec(service(), 1..4),
+    ) {
+        let settings = Settings { node_rules, ..settings(mode) };
+        let mut run = Run::new(settings.clone());
+        let mut last = None;
+        for edit in &edits {
+            // One that cannot be is refused, and changes nothing.
+            if edit.spec("web", &settings).is_err() {
+                continue;
+            }
+            // AWS gives groups only at the start.
+            let has_none = |service: &Service| {
+                mode == SecurityGroupMode::Unmanaged && !service.annotations.iter().any(|(key, _)| *key == "security-groups")
+            };
+            if last.as_ref().is_some_and(|last: &Service| has_none(last) != has_none(edit)) {
+                continue;
+            }
+            let mut fresh = Run::new(settings.clone());
+            fresh.want("web", edit).unwrap();
+            fresh.settle(|_| ());
+            let (before, after) = (open(&run.snapshot, "web"), open(&fresh.snapshot, "web"));
+            let (out_before, out_after) = (egress(&run.snapshot, "web"), egress(&fresh.snapshot, "web"));
+
+            run.want("web", edit).unwrap();
+            let nexts = run.settle(|snapshot| {
+                let now = open(snapshot, "web");
+                assert!(now.iter().all(|one| before.contains(one) || after.contains(one)), "opened: {now:?}");
+                if last.is_some() {
+                    assert!(before.intersection(&after).all(|one| now.contains(one)), "closed: {now:?}");
+                }
+                let out = egress(snapshot, "web");
+                assert!(out.iter().all(|one| out_before.contains(one) || out_after.contains(one)), "out: {out:?}");
+            });
+            prop_assert!(nexts.values().all(super::decide::Next::is_done), "{nexts:#?}");
+            prop_assert_eq!(shape(&run.snapshot), shape(&fresh.snapshot), "{:#?}", run.steps);
+            last = Some(edit.clone());
+        }
+        run.drop("web");
+        run.settle(|_| ());
+        prop_assert_eq!(shape(&run.snapshot), shape(&aws()), "{:#?}", run.steps);
+    }
+}
+
+#[test]
+fn a_new_one_takes_few_calls() {
+    for ports in 1..4_u16 {
+        let mut run = Run::new(settings(SecurityGroupMode::Managed));
+        let other = Service::web();
+        run.want("other", &other).unwrap();
+        run.settle(|_| ());
+        run.steps.clear();
+        let ports_of = (0..ports).map(|port| (80 + port, ListenerProtocol::Tcp, 30100 + port)).collect();
+        let service = Service { ports: ports_of, ..Service::web() };
+        run.want("web", &service).unwrap();
+        run.settle(|_| ());
+        assert_eq!(run.steps.len(), usize::from(5 + 3 * ports), "{:#?}", run.steps);
+        run.steps.clear();
+        run.drop("web");
+        run.settle(|_| ());
+        assert_eq!(run.steps.len(), usize::from(2 + ports), "{:#?}", run.steps);
+    }
+}
+
+#[test]
+fn tags_are_as_told() {
+    let (spec, _) = Service::web()
+        .with("additional-resource-tags", "a=b")
+        .spec("web", &settings(SecurityGroupMode::Managed))
+        .unwrap();
+    let expected = tags(&[
+        ("a", "b"),
+        ("kubernetes.io/cluster/demo", "owned"),
+        ("portcullis.dev/cluster", "demo"),
+        ("portcullis.dev/format", "1"),
+        ("portcullis.dev/kind", "Service"),
+        ("portcullis.dev/name", "web"),
+        ("portcullis.dev/namespace", "shop"),
+    ]);
+    assert_eq!(spec.tags, expected);
+}

@@ -61,9 +61,9 @@ impl Client {
         .await
     }
 
-    /// One load balancer, if it is there.
-    pub(crate) async fn load_balancer(&self, arn: &str) -> Result<Option<LoadBalancer>, CallError> {
-        let parameters = Parameters::default().set("LoadBalancerArns.member.1", arn);
+    /// The load balancer of that name, if it is there.
+    pub(crate) async fn load_balancer_by_name(&self, name: &str) -> Result<Option<LoadBalancer>, CallError> {
+        let parameters = Parameters::default().set("Names.member.1", name);
         let found = self.elb("DescribeLoadBalancers", &parameters).await;
         found_or_none(found.map(|answer| answer.list("LoadBalancers").next().map(load_balancer)))
     }

@@ -4,9 +4,12 @@ mod arrange;
 mod asked;
 mod decide;
 mod defaults;
+mod execute;
 mod look;
 mod names;
 mod node_side;
+mod provider;
+mod refresh;
 mod round;
 mod rules;
 mod settings;
@@ -18,4 +21,5 @@ mod subnets;
 mod tests;
 
 pub use asked::{PREFIX, TargetKind};
+pub use provider::Provider;
 pub use settings::{NodeRules, Settings};

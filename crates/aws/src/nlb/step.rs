@@ -65,6 +65,45 @@ impl Step {
         )
     }
 
+    /// What it takes away, by id.
+    pub(super) fn removes(&self) -> Option<&str> {
+        match self {
+            Step::DeleteGroup { group } => Some(group),
+            Step::DeleteBalancer { balancer } => Some(balancer),
+            Step::DeletePool { pool } => Some(pool),
+            _ => None,
+        }
+    }
+
+    /// What it changes, by id.
+    pub(super) fn changes(&self) -> Option<&str> {
+        match self {
+            Step::Permit { group, .. }
+            | Step::Forbid { group, .. }
+            | Step::TagGroup { group, .. }
+            | Step::UntagGroup { group, .. } => Some(group),
+            Step::SetGroups { balancer, .. }
+            | Step::SetSubnets { balancer, .. }
+            | Step::SetIpAddressType { balancer, .. }
+            | Step::SetAttributes { balancer, .. }
+            | Step::CreateListener { balancer, .. } => Some(balancer),
+            Step::Check { pool, .. }
+            | Step::SetPoolAttributes { pool, .. }
+            | Step::Register { pool, .. }
+            | Step::Deregister { pool, .. } => Some(pool),
+            _ => None,
+        }
+    }
+
+    /// What is written on what it makes.
+    pub(super) fn tags(&self) -> Option<&Tags> {
+        match self {
+            Step::CreateBalancer(new) => Some(&new.tags),
+            Step::CreatePool(new) => Some(&new.tags),
+            _ => None,
+        }
+    }
+
     /// What AWS would make, as far as it can be said before.
     pub(super) fn assumed(&self) -> Made {
         match self {

@@ -1,0 +1,472 @@
+//! The loop around the decisions: look, decide, do, and again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use portcullis_core::{Address, LoadBalancer, Outcome, Owner, Problem, Report, Target, Want};
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+use super::decide::Next;
+use super::execute::{self, Seen};
+use super::look::Look;
+use super::names;
+use super::node_side::NodeSide;
+use super::refresh::{self, KnownTags, Recent, owner_of};
+use super::round::{self, Progress, Wanted};
+use super::settings::Settings;
+use super::snapshot::{Balancer, Group, Snapshot};
+use super::spec::Spec;
+use super::step::{Made, Place, Step};
+use crate::client::{CallError, Cause, Client};
+
+/// AWS may tell the old for so long after a change.
+const SETTLING: Duration = Duration::from_secs(60);
+
+/// So often something unexpected is looked into before it is left for later.
+const SURPRISES: usize = 4;
+
+/// So many rounds lead to what is wanted, or something is wrong with the decisions.
+const ROUNDS: usize = 60;
+
+/// Network load balancers on AWS.
+#[derive(Clone, Debug)]
+pub struct Provider(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    client: Client,
+    settings: Settings,
+    state: Mutex<State>,
+    /// Who holds it does what is shared by all.
+    shared: tokio::sync::Mutex<()>,
+    /// Who holds it looks at everything.
+    looking: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    wanted: Wanted,
+    snapshot: Snapshot,
+    progress: Progress,
+    tags: KnownTags,
+    /// When objects were changed by us.
+    changed: BTreeMap<String, Instant>,
+    /// Those of them of which it is not known how they are.
+    uncertain: BTreeSet<String>,
+    removed: BTreeMap<String, Instant>,
+    /// When everything was looked at, by the start of it.
+    looked: Option<Instant>,
+    /// Why what is shared could not be done, and when.
+    trouble: Option<(Instant, String)>,
+}
+
+impl State {
+    fn recent(&mut self) -> Recent {
+        let now = Instant::now();
+        self.changed.retain(|_, when| now - *when < SETTLING);
+        self.removed.retain(|_, when| now - *when < SETTLING);
+        self.uncertain.retain(|id| self.changed.contains_key(id));
+        let changed: BTreeSet<String> = self.changed.keys().cloned().collect();
+        Recent {
+            certain: changed.difference(&self.uncertain).cloned().collect(),
+            changed,
+            gone: self.removed.keys().cloned().collect(),
+        }
+    }
+
+    /// Takes in that a step was done.
+    fn done(&mut self, place: &Place, step: &Step, made: Made) {
+        let now = Instant::now();
+        for id in step.removes() {
+            self.changed.remove(id);
+            self.removed.insert(id.to_owned(), now);
+        }
+        let new = match &made {
+            Made::Group(id) => Some(id.clone()),
+            Made::Balancer(found) => Some(found.arn.clone()),
+            Made::Pool(found) => Some(found.arn.clone()),
+            Made::Listener(_) | Made::Nothing => None,
+        };
+        for id in new.iter().map(String::as_str).chain(step.changes()) {
+            self.changed.insert(id.to_owned(), now);
+            self.removed.remove(id);
+            self.uncertain.remove(id);
+        }
+        if let (Some(id), Some(tags)) = (new, step.tags()) {
+            self.tags.insert(id, tags.clone());
+        }
+        step.take_in(place, made, &mut self.snapshot);
+    }
+
+    /// What an owner has is not known any more: something came otherwise than expected.
+    fn doubt(&mut self, owner: &Owner) {
+        let Some(holding) = self.snapshot.holdings.get_mut(owner) else { return };
+        for (arn, balancer) in &mut holding.balancers {
+            balancer.listeners = None;
+            balancer.attributes = None;
+            self.uncertain.insert(arn.clone());
+        }
+        for (arn, pool) in &mut holding.pools {
+            pool.targets = None;
+            pool.attributes = None;
+            self.uncertain.insert(arn.clone());
+        }
+        for id in holding.groups.keys() {
+            self.uncertain.insert(id.clone());
+        }
+        self.progress.verified.remove(owner);
+    }
+}
+
+impl Provider {
+    /// A provider that calls by this client.
+    pub fn new(client: Client, settings: Settings) -> Self {
+        Provider(Arc::new(Inner {
+            client,
+            settings,
+            state: Mutex::default(),
+            shared: tokio::sync::Mutex::default(),
+            looking: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// How it calls.
+    pub fn client(&self) -> &Client {
+        &self.0.client
+    }
+
+    /// What is said for all load balancers.
+    pub fn settings(&self) -> &Settings {
+        &self.0.settings
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes it so that what is wanted is, as far as that goes without waiting for others.
+    pub async fn sync(&self, want: &Want) -> Report {
+        let told = match self.take(want) {
+            Ok(told) => told,
+            Err(problem) => {
+                let addresses = self.addresses(&want.owner);
+                return Report { outcome: Outcome::Blocked(problem), addresses, told: Vec::new() };
+            }
+        };
+        let (outcome, next) = self.work(&want.owner).await;
+        let mut report = Report { outcome, addresses: self.addresses(&want.owner), told };
+        report.told.extend(next.told);
+        report
+    }
+
+    /// Remembers what is wanted; what is to be told about it.
+    fn take(&self, want: &Want) -> Result<Vec<String>, Problem> {
+        let owner = &want.owner;
+        let spec = match &want.target {
+            Target::Present(wanted) => Some(self.spec(want, wanted)?),
+            Target::Gone => None,
+        };
+        let mut state = self.state();
+        match spec {
+            Some((spec, told)) => {
+                state.wanted.gone.remove(owner);
+                if state.wanted.present.get(owner) != Some(&spec) {
+                    state.progress.opened.remove(owner);
+                    state.wanted.present.insert(owner.clone(), spec);
+                }
+                Ok(told)
+            }
+            None => {
+                state.wanted.present.remove(owner);
+                if state.wanted.gone.insert(owner.clone()) {
+                    state.progress.verified.remove(owner);
+                }
+                Ok(Vec::new())
+            }
+        }
+    }
+
+    fn spec(&self, want: &Want, wanted: &LoadBalancer) -> Result<(Spec, Vec<String>), Problem> {
+        Spec::new(&want.owner, &want.uid, wanted, &want.parameters, &self.0.settings)
+    }
+
+    fn addresses(&self, owner: &Owner) -> Vec<Address> {
+        let state = self.state();
+        let balancers = state.snapshot.holdings.get(owner).map(|holding| holding.balancers.values());
+        let names = balancers.into_iter().flatten().map(|found| found.balancer.dns_name.clone());
+        names.filter(|name| !name.is_empty()).map(Address::Hostname).collect()
+    }
+
+    /// Owners that have something, and of whom nobody said that they want it, or that it may go.
+    pub fn forgotten(&self) -> Vec<Owner> {
+        let state = self.state();
+        let known = |owner: &Owner| {
+            state.wanted.present.contains_key(owner)
+                || state.wanted.gone.contains(owner)
+                || *owner == super::node_side::backend_owner(&self.0.settings)
+        };
+        state.snapshot.holdings.keys().filter(|owner| !known(owner)).cloned().collect()
+    }
+
+    /// Looks at everything by few calls; the owners for which something is not as it should be.
+    pub async fn look_at_all(&self) -> Result<Vec<Owner>, CallError> {
+        self.look_at_everything(Instant::now()).await?;
+        let state = self.state();
+        let nodes = self.nodes(&state);
+        let owners = state.wanted.present.keys();
+        Ok(owners.filter(|owner| !self.next(&state, owner, &nodes).is_done()).cloned().collect())
+    }
+
+    /// Looks at all that an owner has, and mends what is not as it should be.
+    pub async fn look_closely(&self, owner: &Owner) -> Result<Report, CallError> {
+        let (mut looks, mut arns) = (BTreeSet::new(), Vec::new());
+        if let Some(holding) = self.state().snapshot.holdings.get(owner) {
+            for arn in holding.balancers.keys() {
+                looks.insert(Look::Listeners(arn.clone()));
+                looks.insert(Look::Attributes(arn.clone()));
+                arns.push(arn.clone());
+            }
+            for arn in holding.pools.keys() {
+                looks.insert(Look::Targets(arn.clone()));
+                looks.insert(Look::PoolAttributes(arn.clone()));
+                arns.push(arn.clone());
+            }
+        }
+        let seen = execute::look(&self.0.client, &self.0.settings, &looks).await?;
+        let tags = self.0.client.tags(&arns).await?;
+        {
+            let mut state = self.state();
+            for seen in seen {
+                seen.take_in(&mut state.snapshot);
+            }
+            let holding = state.snapshot.holding(owner);
+            for (arn, tags) in tags {
+                if let Some(found) = holding.balancers.get_mut(&arn) {
+                    found.tags = tags;
+                } else if let Some(found) = holding.pools.get_mut(&arn) {
+                    found.tags = tags;
+                }
+            }
+        }
+        let (outcome, next) = self.work(owner).await;
+        Ok(Report { outcome, addresses: self.addresses(owner), told: next.told })
+    }
+
+    fn nodes(&self, state: &State) -> NodeSide {
+        round::nodes(&state.wanted, &state.snapshot, &self.0.settings, &state.progress)
+    }
+
+    fn next(&self, state: &State, owner: &Owner, nodes: &NodeSide) -> Next {
+        round::owner(owner, &state.wanted, &state.snapshot, &self.0.settings, nodes, &state.progress)
+    }
+
+    /// Does what is next until nothing is, or until others have to do something first.
+    async fn work(&self, owner: &Owner) -> (Outcome, Next) {
+        let mut surprises = 0;
+        if self.state().looked.is_none()
+            && let Err(error) = self.look_at_everything(Instant::now()).await
+        {
+            return (failed(owner, &error), Next::default());
+        }
+        for _ in 0..ROUNDS {
+            let (nodes, next) = {
+                let mut state = self.state();
+                let nodes = self.nodes(&state);
+                let next = self.next(&state, owner, &nodes);
+                if next.opened {
+                    state.progress.opened.insert(owner.clone());
+                }
+                (nodes, next)
+            };
+            let looks: BTreeSet<Look> = next.looks.union(&nodes.looks).cloned().collect();
+            let outcome = if !looks.is_empty() {
+                self.look(&looks).await
+            } else if self.is_shared_work_due(&nodes) {
+                self.do_shared().await;
+                continue;
+            } else if next.steps.is_empty() {
+                return (self.outcome(owner, &next), next);
+            } else {
+                self.perform(owner, &next.steps).await
+            };
+            let Err(error) = outcome else { continue };
+            // It came otherwise than was known: what is there is looked at afresh, and decided anew.
+            self.state().doubt(owner);
+            surprises += 1;
+            let unexpected = matches!(error.cause, Cause::NotFound | Cause::Exists);
+            if !unexpected || surprises > SURPRISES {
+                return (failed(owner, &error), next);
+            }
+            info!(%owner, %error, "something is not as it was known, and is looked at again");
+            if let Err(error) = self.look_at_everything(Instant::now()).await {
+                return (failed(owner, &error), next);
+            }
+        }
+        warn!(%owner, "no end is in sight; it is left for later");
+        (later("it changes all the time"), Next::default())
+    }
+
+    fn outcome(&self, owner: &Owner, next: &Next) -> Outcome {
+        if let Some(problem) = &next.problem {
+            return Outcome::Blocked(problem.clone());
+        }
+        if let Some(why) = &next.waits {
+            let trouble = self.state().trouble.as_ref().map(|(_, trouble)| trouble.clone());
+            return later(&trouble.unwrap_or_else(|| why.clone()));
+        }
+        let mut state = self.state();
+        if state.wanted.gone.remove(owner) {
+            state.progress.opened.remove(owner);
+            state.progress.verified.remove(owner);
+        }
+        Outcome::Done
+    }
+
+    fn is_shared_work_due(&self, nodes: &NodeSide) -> bool {
+        let trouble = self.state().trouble.clone();
+        !nodes.steps.is_empty() && trouble.is_none_or(|(when, _)| when.elapsed() > Duration::from_secs(5))
+    }
+
+    /// Does what is shared by all, one at a time.
+    async fn do_shared(&self) {
+        let _held = self.0.shared.lock().await;
+        let steps = {
+            let state = self.state();
+            self.nodes(&state).steps
+        };
+        for (place, step) in steps {
+            match execute::perform(&self.0.client, &step).await {
+                Ok(made) => {
+                    let mut state = self.state();
+                    state.done(&place, &step, made);
+                    state.trouble = None;
+                }
+                Err(error) if is_gone_already(&step, &error) => {
+                    self.state().done(&place, &step, Made::Nothing);
+                }
+                Err(error) => {
+                    warn!(%error, "what all load balancers share could not be done");
+                    let mut state = self.state();
+                    state.trouble = Some((Instant::now(), error.to_string()));
+                    // Whatever it was, the groups are looked at afresh.
+                    let known: Vec<String> = state.snapshot.shared.groups.keys().cloned().collect();
+                    state.uncertain.extend(known);
+                    state.doubt(&super::node_side::backend_owner(&self.0.settings));
+                    state.looked = None;
+                    drop(state);
+                    let _ = self.look_at_everything(Instant::now()).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn look(&self, looks: &BTreeSet<Look>) -> Result<(), CallError> {
+        for look in looks {
+            if let Look::Leftovers(owner) = look {
+                self.look_for_leftovers(owner).await?;
+            }
+        }
+        let seen = execute::look(&self.0.client, &self.0.settings, looks).await?;
+        let mut state = self.state();
+        seen.into_iter().for_each(|seen| seen.take_in(&mut state.snapshot));
+        Ok(())
+    }
+
+    /// Whether something is left that was not known of: by the name it would have, and by what would be written on it.
+    async fn look_for_leftovers(&self, owner: &Owner) -> Result<(), CallError> {
+        let client = &self.0.client;
+        let seen = execute::look(client, &self.0.settings, &[Look::Groups(owner.clone())].into()).await?;
+        let balancer = client.load_balancer_by_name(&names::load_balancer(owner)).await?;
+        let mut tags = match &balancer {
+            Some(found) => client.tags(std::slice::from_ref(&found.arn)).await?,
+            None => BTreeMap::new(),
+        };
+        let mut state = self.state();
+        let recent = state.recent();
+        for seen in seen {
+            let Seen::Own(_, groups) = seen else { continue };
+            for group in groups.into_iter().filter(|group| !recent.gone.contains(&group.id)) {
+                let holding = state.snapshot.holding(owner);
+                holding.groups.insert(group.id.clone(), Group { group, seen: true });
+            }
+        }
+        if let Some(balancer) = balancer.filter(|found| !recent.gone.contains(&found.arn)) {
+            let tags = tags.remove(&balancer.arn).unwrap_or_default();
+            if owner_of(&tags, &self.0.settings.cluster).as_ref() == Some(owner) {
+                let arn = balancer.arn.clone();
+                let found = Balancer { balancer, tags, attributes: None, listeners: None };
+                state.snapshot.holding(owner).balancers.insert(arn, found);
+            }
+        }
+        if state.snapshot.holdings.get(owner).is_none_or(super::snapshot::Holding::is_empty) {
+            state.snapshot.holdings.remove(owner);
+            state.progress.verified.insert(owner.clone());
+        }
+        Ok(())
+    }
+
+    /// Does steps that do not need each other, together. The first error is given, once all have ended.
+    async fn perform(&self, owner: &Owner, steps: &[Step]) -> Result<(), CallError> {
+        let place = Place::Owner(owner.clone());
+        let calls = steps.iter().map(|step| execute::perform(&self.0.client, step));
+        let outcomes = join_all(calls).await;
+        let mut first = Ok(());
+        let mut state = self.state();
+        for (step, outcome) in steps.iter().zip(outcomes) {
+            match outcome {
+                Ok(made) => state.done(&place, step, made),
+                Err(error) if is_gone_already(step, &error) => state.done(&place, step, Made::Nothing),
+                Err(error) => first = first.and(Err(error)),
+            }
+        }
+        first
+    }
+
+    /// Looks at everything, unless somebody did since then.
+    async fn look_at_everything(&self, since: Instant) -> Result<(), CallError> {
+        let _held = self.0.looking.lock().await;
+        let (known, others) = {
+            let state = self.state();
+            if state.looked.is_some_and(|looked| looked >= since) {
+                return Ok(());
+            }
+            (state.tags.clone(), state.snapshot.shared.groups.keys().cloned().collect())
+        };
+        let start = Instant::now();
+        let found = refresh::look_at_everything(&self.0.client, &self.0.settings, &known, &others).await?;
+        let mut state = self.state();
+        let recent = state.recent();
+        let state = &mut *state;
+        found.take_in(&self.0.settings.cluster, &mut state.snapshot, &mut state.tags, &recent);
+        state.looked = Some(start);
+        Ok(())
+    }
+}
+
+/// Whether a step that takes something away found it gone.
+fn is_gone_already(step: &Step, error: &CallError) -> bool {
+    step.is_destructive() && error.cause == Cause::NotFound
+}
+
+fn later(why: &str) -> Outcome {
+    Outcome::Pending { why: why.to_owned(), retry_after: None }
+}
+
+/// What a call that did not succeed means for an owner.
+fn failed(owner: &Owner, error: &CallError) -> Outcome {
+    let remedy = match error.cause {
+        Cause::Denied => format!(
+            "Allow {} to the role that Portcullis runs with; `portcullis iam-policy` prints all that is needed.",
+            error.action
+        ),
+        Cause::Limit => "Have AWS raise the limit, or free something.".to_owned(),
+        Cause::Invalid => "Correct what AWS complains about.".to_owned(),
+        _ => return later(&error.to_string()),
+    };
+    let state = "What was there before is still there; it is tried again now and then.";
+    Outcome::Blocked(Problem::new(format!("{owner}: AWS refused. {error}."), state, remedy))
+}

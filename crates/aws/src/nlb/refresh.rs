@@ -1,0 +1,157 @@
+//! Looking at all that is ours at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portcullis_core::Owner;
+
+use super::execute::tag_filter;
+use super::settings::Settings;
+use super::snapshot::{Balancer, Group, Pool, Snapshot};
+use crate::client::{CallError, Client};
+use crate::model::{LoadBalancer, SecurityGroup, Tags, TargetGroup};
+
+/// All that is ours, and what is written on it.
+#[derive(Debug, Default)]
+pub(super) struct Everything {
+    pub(super) groups: Vec<SecurityGroup>,
+    pub(super) balancers: Vec<LoadBalancer>,
+    pub(super) pools: Vec<TargetGroup>,
+    /// Groups of others that are known.
+    pub(super) others: Vec<SecurityGroup>,
+    /// What is written on load balancers and target groups that were not known.
+    pub(super) tags: BTreeMap<String, Tags>,
+}
+
+/// What was written on objects when they were last looked at; nobody else changes whose they are.
+pub(super) type KnownTags = BTreeMap<String, Tags>;
+
+/// Looks at everything: load balancers, target groups and groups, each by few calls. What is written on those that are
+/// known is not looked at again.
+pub(super) async fn look_at_everything(
+    client: &Client,
+    settings: &Settings,
+    known: &KnownTags,
+    others: &BTreeSet<String>,
+) -> Result<Everything, CallError> {
+    let cluster = [settings.cluster.clone()];
+    let own = [(tag_filter(Owner::CLUSTER_KEY), cluster)];
+    let own: Vec<(&str, &[String])> =
+        own.iter().map(|(key, values)| (key.as_str(), values.as_slice())).collect();
+    let groups = client.security_groups(&own).await?;
+    let mut shared = Vec::new();
+    for some in others.iter().cloned().collect::<Vec<_>>().chunks(200) {
+        shared.extend(client.security_groups(&[("group-id", some)]).await?);
+    }
+    let in_vpc = |vpc: &str| vpc.is_empty() || vpc == settings.vpc;
+    let balancers: Vec<LoadBalancer> = client
+        .load_balancers()
+        .await?
+        .into_iter()
+        .filter(|found| found.kind == "network" && in_vpc(&found.vpc))
+        .collect();
+    let pools: Vec<TargetGroup> =
+        client.target_groups().await?.into_iter().filter(|found| in_vpc(&found.vpc)).collect();
+    let arns = balancers.iter().map(|found| &found.arn).chain(pools.iter().map(|found| &found.arn));
+    let unknown: Vec<String> = arns.filter(|arn| !known.contains_key(*arn)).cloned().collect();
+    let tags = client.tags(&unknown).await?;
+    Ok(Everything { groups, balancers, pools, others: shared, tags })
+}
+
+impl Everything {
+    /// Takes in what was seen. What was made or taken away since, or so shortly before that AWS may not know itself yet,
+    /// stays as it is known.
+    pub(super) fn take_in(
+        self,
+        cluster: &str,
+        snapshot: &mut Snapshot,
+        tags: &mut KnownTags,
+        recent: &Recent,
+    ) {
+        tags.extend(self.tags);
+        let mut seen = BTreeSet::new();
+        for group in self.groups {
+            let Some(owner) = owner_of(&group.tags, cluster) else { continue };
+            seen.insert(group.id.clone());
+            if recent.is_gone(&group.id) {
+                continue;
+            }
+            let holding = snapshot.holding(&owner);
+            if !recent.is_fresh(&group.id) || !holding.groups.contains_key(&group.id) {
+                holding.groups.insert(group.id.clone(), Group { group, seen: true });
+            }
+        }
+        for balancer in self.balancers {
+            let Some(written) = tags.get(&balancer.arn).cloned() else { continue };
+            let Some(owner) = owner_of(&written, cluster) else { continue };
+            seen.insert(balancer.arn.clone());
+            if recent.is_gone(&balancer.arn) {
+                continue;
+            }
+            let arn = balancer.arn.clone();
+            match snapshot.holding(&owner).balancers.get_mut(&arn) {
+                Some(_) if recent.is_fresh(&arn) => {}
+                Some(known) => known.balancer = balancer,
+                None => {
+                    let found = Balancer { balancer, tags: written, attributes: None, listeners: None };
+                    snapshot.holding(&owner).balancers.insert(arn, found);
+                }
+            }
+        }
+        for group in self.pools {
+            let Some(written) = tags.get(&group.arn).cloned() else { continue };
+            let Some(owner) = owner_of(&written, cluster) else { continue };
+            seen.insert(group.arn.clone());
+            if recent.is_gone(&group.arn) {
+                continue;
+            }
+            let arn = group.arn.clone();
+            match snapshot.holding(&owner).pools.get_mut(&arn) {
+                Some(_) if recent.is_fresh(&arn) => {}
+                Some(known) => known.group = group,
+                None => {
+                    let found = Pool { group, tags: written, attributes: None, targets: None };
+                    snapshot.holding(&owner).pools.insert(arn, found);
+                }
+            }
+        }
+        for group in self.others {
+            if !recent.is_fresh(&group.id) {
+                snapshot.shared.groups.insert(group.id.clone(), group);
+            }
+        }
+        let stays = |id: &String| seen.contains(id) || recent.changed.contains(id);
+        for holding in snapshot.holdings.values_mut() {
+            holding.groups.retain(|id, _| stays(id));
+            holding.balancers.retain(|id, _| stays(id));
+            holding.pools.retain(|id, _| stays(id));
+        }
+        snapshot.holdings.retain(|_, holding| !holding.is_empty());
+    }
+}
+
+/// Whose an object is. Where nobody can say, it is nobody's of ours.
+pub(super) fn owner_of(tags: &Tags, cluster: &str) -> Option<Owner> {
+    let pairs = tags.iter().map(|(key, value)| (key.as_str(), value.as_str()));
+    Owner::from_pairs(pairs).ok().flatten().filter(|owner| owner.cluster() == cluster)
+}
+
+/// What was changed or taken away shortly, by id. AWS may tell the old for a while.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Recent {
+    /// Made or changed: it is there, although it may not be seen yet.
+    pub(super) changed: BTreeSet<String>,
+    /// Of these it is known how they are, better than AWS may tell.
+    pub(super) certain: BTreeSet<String>,
+    /// Taken away: it is not there, although it may be seen still.
+    pub(super) gone: BTreeSet<String>,
+}
+
+impl Recent {
+    fn is_fresh(&self, id: &str) -> bool {
+        self.certain.contains(id)
+    }
+
+    fn is_gone(&self, id: &str) -> bool {
+        self.gone.contains(id)
+    }
+}

@@ -1,0 +1,43 @@
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::Outcome;
+
+/// What a provider tells about a want.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// How far it got.
+    pub outcome: Outcome,
+    /// Where clients find it, as far as that is known.
+    pub addresses: Vec<Address>,
+    /// What the owner should know although it goes on: what cannot be changed, what has no effect.
+    pub told: Vec<String>,
+}
+
+impl Report {
+    /// Only how far it got.
+    pub fn new(outcome: Outcome) -> Self {
+        Self { outcome, addresses: Vec::new(), told: Vec::new() }
+    }
+}
+
+/// Where clients find a load balancer.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Address {
+    /// By a name.
+    Hostname(String),
+    /// By an address.
+    Ip(IpAddr),
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Hostname(name) => f.pad(name),
+            Self::Ip(address) => f.pad(&address.to_string()),
+        }
+    }
+}

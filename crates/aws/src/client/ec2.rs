@@ -68,8 +68,7 @@ impl Client {
         };
         let mut parameters = Parameters::default().set("GroupId", group);
         for (place, (permission, description)) in permissions.iter().enumerate() {
-            // A description would have to be the same to take a rule away.
-            let description = Some(description).filter(|description| add && !description.is_empty());
+            let description = Some(description).filter(|description| !description.is_empty());
             parameters = permitted(parameters, place + 1, permission, description);
         }
         self.ec2(action, &parameters).await.map(drop)

@@ -28,7 +28,7 @@ pub(super) fn arrange(wanted: &Parts, present: &Parts, room: Room, close: bool) 
     let mut moves = Moves::default();
     let all_wanted: BTreeSet<&Permission> = wanted.values().flatten().collect();
     let mut held: BTreeSet<&Permission> = present.values().flatten().collect();
-    let mut free = |part: usize, moves: &Moves| {
+    let free = |part: usize, moves: &Moves| {
         let there =
             present.get(&part).map_or(0, BTreeSet::len) + moves.add.get(&part).map_or(0, BTreeSet::len);
         room.rules.saturating_sub(there)

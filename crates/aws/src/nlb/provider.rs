@@ -80,7 +80,7 @@ impl State {
     /// Takes in that a step was done.
     fn done(&mut self, place: &Place, step: &Step, made: Made) {
         let now = Instant::now();
-        for id in step.removes() {
+        if let Some(id) = step.removes() {
             self.changed.remove(id);
             self.removed.insert(id.to_owned(), now);
         }

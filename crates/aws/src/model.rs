@@ -78,21 +78,25 @@ impl fmt::Display for Peer {
     }
 }
 
+impl Permission {
+    /// What it lets through, without the other side.
+    pub fn traffic(&self) -> String {
+        match (self.protocol.as_str(), self.from, self.to) {
+            ("-1", _, _) => "all".to_owned(),
+            (protocol @ ("icmp" | "icmpv6"), Some(kind), Some(code)) if kind >= 0 && code >= 0 => {
+                format!("{protocol} {kind}/{code}")
+            }
+            (protocol @ ("icmp" | "icmpv6"), Some(kind), _) if kind >= 0 => format!("{protocol} {kind}"),
+            (protocol, Some(from), Some(to)) if from != to => format!("{protocol} {from}-{to}"),
+            (protocol, Some(from), _) => format!("{protocol} {from}"),
+            (protocol, None, _) => protocol.to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.protocol.as_str(), self.from, self.to) {
-            ("-1", _, _) => f.write_str("all")?,
-            (protocol @ ("icmp" | "icmpv6"), Some(kind), code) if kind >= 0 => {
-                write!(f, "{protocol} {kind}")?;
-                if let Some(code) = code.filter(|code| *code >= 0) {
-                    write!(f, "/{code}")?;
-                }
-            }
-            (protocol, Some(from), Some(to)) if from != to => write!(f, "{protocol} {from}-{to}")?,
-            (protocol, Some(from), _) => write!(f, "{protocol} {from}")?,
-            (protocol, None, _) => f.write_str(protocol)?,
-        }
-        write!(f, " {}", self.peer)
+        write!(f, "{} {}", self.traffic(), self.peer)
     }
 }
 

@@ -13,13 +13,15 @@ mod refresh;
 mod round;
 mod rules;
 mod settings;
+mod simulation;
 mod snapshot;
 mod spec;
 mod step;
 mod subnets;
 #[cfg(test)]
 mod tests;
+mod view;
 
 pub use asked::{PREFIX, TargetKind};
-pub use provider::Provider;
+pub use provider::{PreviewError, Provider};
 pub use settings::{NodeRules, Settings};

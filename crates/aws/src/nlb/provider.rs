@@ -5,21 +5,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use portcullis_core::{Address, LoadBalancer, Outcome, Owner, Problem, Report, Target, Want};
+use portcullis_core::{
+    Address, LoadBalancer, Outcome, Owner, PlanError, PlanView, Problem, Report, Target, Want,
+};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::decide::Next;
 use super::execute::{self, Seen};
 use super::look::Look;
-use super::names;
 use super::node_side::NodeSide;
 use super::refresh::{self, KnownTags, Recent, owner_of};
 use super::round::{self, Progress, Wanted};
 use super::settings::Settings;
+use super::simulation::{NoEnd, Simulation};
 use super::snapshot::{Balancer, Group, Snapshot};
 use super::spec::Spec;
 use super::step::{Made, Place, Step};
+use super::{names, view};
 use crate::client::{CallError, Cause, Client};
 
 /// AWS may tell the old for so long after a change.
@@ -255,6 +258,50 @@ impl Provider {
         Ok(Report { outcome, addresses: self.addresses(owner), told: next.told })
     }
 
+    /// What would be done, without doing it: only what has to be known is looked at.
+    pub async fn preview(&self, want: &Want) -> Result<PlanView, PreviewError> {
+        let owner = &want.owner;
+        let spec = match &want.target {
+            Target::Present(wanted) => Some(self.spec(want, wanted).map_err(PreviewError::Problem)?.0),
+            Target::Gone => None,
+        };
+        self.look_at_everything(Instant::now()).await?;
+        for _ in 0..ROUNDS {
+            let (before, mut simulation) = {
+                let state = self.state();
+                let mut simulation = Simulation {
+                    wanted: state.wanted.clone(),
+                    snapshot: state.snapshot.clone(),
+                    progress: state.progress.clone(),
+                    settings: self.0.settings.clone(),
+                    steps: Vec::new(),
+                };
+                simulation.progress.opened.remove(owner);
+                match &spec {
+                    Some(spec) => drop(simulation.wanted.present.insert(owner.clone(), spec.clone())),
+                    None => {
+                        simulation.wanted.present.remove(owner);
+                        simulation.wanted.gone.insert(owner.clone());
+                    }
+                }
+                (state.snapshot.clone(), simulation)
+            };
+            match simulation.run(&[owner.clone()].into(), |_| ()) {
+                Ok(nexts) => {
+                    if let Some(problem) = nexts.into_values().find_map(|next| next.problem) {
+                        return Err(PreviewError::Problem(problem));
+                    }
+                    let (after, steps) = (&simulation.snapshot, &simulation.steps);
+                    return view::plan(owner, spec.as_ref(), &self.0.settings, &before, after, steps)
+                        .map_err(PreviewError::Plan);
+                }
+                Err(NoEnd::Look(looks)) => self.look(&looks).await?,
+                Err(NoEnd::Never) => break,
+            }
+        }
+        Err(PreviewError::NoEnd)
+    }
+
     fn nodes(&self, state: &State) -> NodeSide {
         round::nodes(&state.wanted, &state.snapshot, &self.0.settings, &state.progress)
     }
@@ -445,6 +492,23 @@ impl Provider {
         state.looked = Some(start);
         Ok(())
     }
+}
+
+/// Why there is no plan.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum PreviewError {
+    /// What is wanted cannot be.
+    #[error("{0}")]
+    Problem(Problem),
+    /// AWS could not be asked.
+    #[error(transparent)]
+    Call(#[from] CallError),
+    /// It makes no sense, which is a fault of the program.
+    #[error("the plan contradicts itself, which is a fault of the program: {0}")]
+    Plan(PlanError),
+    /// It comes to no end, which is a fault of the program.
+    #[error("the plan comes to no end, which is a fault of the program")]
+    NoEnd,
 }
 
 /// Whether a step that takes something away found it gone.

@@ -9,13 +9,14 @@ use portcullis_core::{
 use proptest::prelude::*;
 
 use super::asked::{PREFIX, TargetKind};
+use super::decide::Next;
 use super::defaults;
-use super::look::Look;
-use super::round::{self, Progress, Wanted};
+use super::round::{Progress, Wanted};
 use super::settings::{NodeRules, Settings};
+use super::simulation::Simulation;
 use super::snapshot::Snapshot;
 use super::spec::Spec;
-use super::step::{Place, Step};
+use super::view;
 use crate::model::{Instance, Peer, Permission, RouteTable, SecurityGroup, Subnet};
 use crate::{CloudConfig, SecurityGroupMode};
 
@@ -178,95 +179,39 @@ fn egress(snapshot: &Snapshot, name: &str) -> BTreeSet<Permission> {
     groups.flat_map(|group| group.egress.keys().cloned()).collect()
 }
 
-struct Run {
-    snapshot: Snapshot,
-    wanted: Wanted,
-    progress: Progress,
-    settings: Settings,
-    steps: Vec<(Place, Step)>,
-}
+struct Run(Simulation);
 
 impl Run {
     fn new(settings: Settings) -> Self {
-        Run {
-            snapshot: aws(),
+        Run(Simulation {
             wanted: Wanted::default(),
+            snapshot: aws(),
             progress: Progress::default(),
             settings,
             steps: Vec::new(),
-        }
+        })
     }
 
     fn want(&mut self, name: &str, service: &Service) -> Result<(), String> {
-        let (spec, _) = service.spec(name, &self.settings)?;
-        self.wanted.present.insert(owner(name), spec);
-        self.progress.opened.remove(&owner(name));
+        let (spec, _) = service.spec(name, &self.0.settings)?;
+        self.0.wanted.present.insert(owner(name), spec);
+        self.0.progress.opened.remove(&owner(name));
         Ok(())
     }
 
     fn drop(&mut self, name: &str) {
-        self.wanted.present.remove(&owner(name));
-        self.wanted.gone.insert(owner(name));
+        self.0.wanted.present.remove(&owner(name));
+        self.0.wanted.gone.insert(owner(name));
     }
 
     /// Does what is next until nothing is, and calls `each` after every single step.
-    fn settle(&mut self, mut each: impl FnMut(&Snapshot)) -> BTreeMap<Owner, super::decide::Next> {
-        for round in 0.. {
-            assert!(round < 60, "it does not end: {:#?}", &self.steps[self.steps.len() - 4..]);
-            let nodes = round::nodes(&self.wanted, &self.snapshot, &self.settings, &self.progress);
-            let mut looks = nodes.looks.clone();
-            let mut steps = nodes.steps.clone();
-            let owners: BTreeSet<Owner> =
-                self.wanted.present.keys().chain(&self.wanted.gone).cloned().collect();
-            let mut nexts = BTreeMap::new();
-            for owner in owners {
-                let next = round::owner(
-                    &owner,
-                    &self.wanted,
-                    &self.snapshot,
-                    &self.settings,
-                    &nodes,
-                    &self.progress,
-                );
-                looks.extend(next.looks.clone());
-                steps.extend(next.steps.iter().map(|step| (Place::Owner(owner.clone()), step.clone())));
-                if next.opened {
-                    self.progress.opened.insert(owner.clone());
-                }
-                nexts.insert(owner, next);
-            }
-            if looks.is_empty() && steps.is_empty() {
-                // What was found out in this round may be news to the nodes' side.
-                let again = round::nodes(&self.wanted, &self.snapshot, &self.settings, &self.progress);
-                if again.steps.is_empty() {
-                    self.snapshot.holdings.retain(|_, holding| !holding.is_empty());
-                    return nexts;
-                }
-            }
-            for look in looks {
-                self.answer(&look);
-            }
-            for (place, step) in steps {
-                step.take_in(&place, step.assumed(), &mut self.snapshot);
-                self.steps.push((place, step));
-                each(&self.snapshot);
-            }
-        }
-        unreachable!()
-    }
-
-    fn answer(&mut self, look: &Look) {
-        match look {
-            Look::Groups(owner) => {
-                for group in self.snapshot.holding(owner).groups.values_mut().filter(|group| !group.seen) {
-                    let everyone = Peer::Range("0.0.0.0/0".parse().unwrap());
-                    group.group.egress.insert(Permission::all(everyone), String::new());
-                    group.seen = true;
-                }
-            }
-            Look::Leftovers(owner) => drop(self.progress.verified.insert(owner.clone())),
-            other => panic!("{other:?} is known"),
-        }
+    fn settle(&mut self, each: impl FnMut(&Snapshot)) -> BTreeMap<Owner, Next> {
+        let wanted = &self.0.wanted;
+        let owners = wanted.present.keys().chain(&wanted.gone).cloned().collect();
+        let nexts = self.0.run(&owners, each);
+        nexts.unwrap_or_else(|why| {
+            panic!("{why:?}: {:#?}", self.0.steps.iter().rev().take(4).collect::<Vec<_>>())
+        })
     }
 }
 
@@ -366,8 +311,8 @@ proptest! {
             let mut fresh = Run::new(settings.clone());
             fresh.want("web", edit).unwrap();
             fresh.settle(|_| ());
-            let (before, after) = (open(&run.snapshot, "web"), open(&fresh.snapshot, "web"));
-            let (out_before, out_after) = (egress(&run.snapshot, "web"), egress(&fresh.snapshot, "web"));
+            let (before, after) = (open(&run.0.snapshot, "web"), open(&fresh.0.snapshot, "web"));
+            let (out_before, out_after) = (egress(&run.0.snapshot, "web"), egress(&fresh.0.snapshot, "web"));
 
             run.want("web", edit).unwrap();
             let nexts = run.settle(|snapshot| {
@@ -379,13 +324,13 @@ proptest! {
                 let out = egress(snapshot, "web");
                 assert!(out.iter().all(|one| out_before.contains(one) || out_after.contains(one)), "out: {out:?}");
             });
-            prop_assert!(nexts.values().all(super::decide::Next::is_done), "{nexts:#?}");
-            prop_assert_eq!(shape(&run.snapshot), shape(&fresh.snapshot), "{:#?}", run.steps);
+            prop_assert!(nexts.values().all(Next::is_done), "{nexts:#?}");
+            prop_assert_eq!(shape(&run.0.snapshot), shape(&fresh.0.snapshot), "{:#?}", run.0.steps);
             last = Some(edit.clone());
         }
         run.drop("web");
         run.settle(|_| ());
-        prop_assert_eq!(shape(&run.snapshot), shape(&aws()), "{:#?}", run.steps);
+        prop_assert_eq!(shape(&run.0.snapshot), shape(&aws()), "{:#?}", run.0.steps);
     }
 }
 
@@ -396,16 +341,16 @@ fn a_new_one_takes_few_calls() {
         let other = Service::web();
         run.want("other", &other).unwrap();
         run.settle(|_| ());
-        run.steps.clear();
+        run.0.steps.clear();
         let ports_of = (0..ports).map(|port| (80 + port, ListenerProtocol::Tcp, 30100 + port)).collect();
         let service = Service { ports: ports_of, ..Service::web() };
         run.want("web", &service).unwrap();
         run.settle(|_| ());
-        assert_eq!(run.steps.len(), usize::from(5 + 3 * ports), "{:#?}", run.steps);
-        run.steps.clear();
+        assert_eq!(run.0.steps.len(), usize::from(5 + 3 * ports), "{:#?}", run.0.steps);
+        run.0.steps.clear();
         run.drop("web");
         run.settle(|_| ());
-        assert_eq!(run.steps.len(), usize::from(2 + ports), "{:#?}", run.steps);
+        assert_eq!(run.0.steps.len(), usize::from(2 + ports), "{:#?}", run.0.steps);
     }
 }
 
@@ -425,4 +370,50 @@ fn tags_are_as_told() {
         ("portcullis.dev/namespace", "shop"),
     ]);
     assert_eq!(spec.tags, expected);
+}
+
+#[test]
+fn a_plan_says_it_in_words() {
+    let mut run = Run::new(settings(SecurityGroupMode::Managed));
+    let service = Service { ranges: Some(vec!["203.0.113.0/24"]), ..Service::web() };
+    run.want("web", &service).unwrap();
+    let before = run.0.snapshot.clone();
+    run.settle(|_| ());
+    let spec = run.0.wanted.present.get(&owner("web"));
+    let plan =
+        view::plan(&owner("web"), spec, &run.0.settings, &before, &run.0.snapshot, &run.0.steps).unwrap();
+    let expected = "\
+Service shop/web  →  aws-nlb in vpc-1 (mode Managed)
+
+  + security group  k8s-backend-demo-ccb8c6c7f8
+      - out         all              to 0.0.0.0/0           what AWS gives every new group
+  + target group    k8s-shop-web-dababe521a
+      + to          tcp 30080                               target port
+      + checked by  tcp traffic-port every 30 s
+      + targets     2
+  + security group  k8s-shop-web-7d7aec9885
+      + in          icmp 3/4         from 203.0.113.0/24    path MTU discovery
+      + in          tcp 80           from 203.0.113.0/24
+      + out         tcp 30080        to sg-nodes            to the targets
+      - out         all              to 0.0.0.0/0           what AWS gives every new group
+  ~ security group  sg-nodes
+      + in          tcp 10256        from k8s-backend-demo-ccb8c6c7f8
+      + in          tcp 30000-32767  from k8s-backend-demo-ccb8c6c7f8
+      + in          udp 30000-32767  from k8s-backend-demo-ccb8c6c7f8
+  + load balancer   k8s-shop-web-aa39f4e28a
+      + scheme      internet-facing
+      + addresses   ipv4
+      + subnets     subnet-a, subnet-b
+      + groups      k8s-backend-demo-ccb8c6c7f8, k8s-shop-web-7d7aec9885
+      + listener    tcp 80           to k8s-shop-web-dababe521a
+
+Who may reach it:  before  nobody
+                   after   203.0.113.0/24 on tcp 80
+Access gets wider: 203.0.113.0/24 on tcp 80
+What it may reach: before  nothing
+                   after   group sg-nodes over IPv4 on tcp 30080
+Reaches further:   group sg-nodes over IPv4 on tcp 30080
+11 calls, none destructive.
+";
+    assert_eq!(plan.to_string(), expected, "{plan}");
 }

@@ -1,0 +1,14 @@
+//! What Kubernetes objects say about load balancers, as wants of the core. Pure: objects in, values out.
+
+#![warn(missing_docs)]
+
+mod members;
+mod node;
+mod service;
+
+pub use members::endpoint_members;
+pub use node::{is_eligible, node_member};
+pub use service::{
+    DRY_RUN, FINALIZER, LoadBalancerClass, SOURCE_RANGES, TYPE, foreign_finalizer, load_balancer, parameters,
+    source_ranges, wants_load_balancer,
+};

@@ -13,4 +13,4 @@ pub use client::{
 pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
-pub use nlb::{NodeRules, PREFIX, PreviewError, Provider, Settings, TargetKind};
+pub use nlb::{NodeRules, PREFIX, Provider, Settings, TargetKind};

@@ -26,6 +26,7 @@ mod plan;
 mod port;
 mod problem;
 mod protocol;
+mod provider;
 mod reach;
 mod report;
 mod rule;
@@ -53,6 +54,7 @@ pub use plan::{Access, Calls, Change, Detail, PlanError, PlanView, ReachChange, 
 pub use port::{PortError, PortRange};
 pub use problem::Problem;
 pub use protocol::{Protocol, ProtocolError};
+pub use provider::{Members, Provider};
 pub use reach::Reach;
 pub use report::{Address, Report};
 pub use rule::{Peer, Rule, RuleError};

@@ -17,7 +17,6 @@ pub(super) struct Asked {
     pub(super) dual_stack: Option<bool>,
     pub(super) name: Option<String>,
     pub(super) tags: Tags,
-    pub(super) node_labels: BTreeMap<String, String>,
     pub(super) target_kind: TargetKind,
     pub(super) tls: Option<Tls>,
     pub(super) backend_tls: bool,
@@ -150,6 +149,24 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// Who gets the traffic: the nodes that have these labels, or the addresses themselves. What is wrong with it is
+    /// said when all of it is read.
+    pub(super) fn members(parameters: &BTreeMap<String, String>) -> (TargetKind, BTreeMap<String, String>) {
+        let value = |key: &str| {
+            parameters.get(&format!("{PREFIX}{key}")).map(|value| value.trim()).unwrap_or_default()
+        };
+        let kind = if value("nlb-target-type").eq_ignore_ascii_case("ip") {
+            TargetKind::Ip
+        } else {
+            TargetKind::Instance
+        };
+        let labels = value("target-node-labels").split(',').filter(|entry| !entry.trim().is_empty());
+        let labels = labels.map(|entry| entry.split_once('=').unwrap_or((entry, "")));
+        (kind, labels.map(|(key, value)| (key.trim().to_owned(), value.trim().to_owned())).collect())
+    }
+}
+
 impl Reader<'_> {
     fn asked(&mut self) -> Asked {
         for key in CLASSIC_ONLY {
@@ -160,12 +177,13 @@ impl Reader<'_> {
                 );
             }
         }
+        // Whoever chooses members reads them; here only what is wrong with them is found.
+        self.pairs("target-node-labels");
         Asked {
             scheme: self.scheme(),
             dual_stack: self.choice("ip-address-type", &[("ipv4", false), ("dualstack", true)]),
             name: self.name(),
             tags: self.tags(),
-            node_labels: self.pairs("target-node-labels"),
             target_kind: self
                 .choice("nlb-target-type", &[("instance", TargetKind::Instance), ("ip", TargetKind::Ip)])
                 .unwrap_or(TargetKind::Instance),

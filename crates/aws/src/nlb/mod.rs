@@ -23,5 +23,5 @@ mod tests;
 mod view;
 
 pub use asked::{PREFIX, TargetKind};
-pub use provider::{PreviewError, Provider};
+pub use provider::Provider;
 pub use settings::{NodeRules, Settings};

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use portcullis_core::{
-    Address, LoadBalancer, Outcome, Owner, PlanError, PlanView, Problem, Report, Target, Want,
+    Address, LoadBalancer, Members, Outcome, Owner, PlanError, PlanView, Problem, Report, Target, Want,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::asked::{Asked, TargetKind};
 use super::decide::Next;
 use super::execute::{self, Seen};
 use super::look::Look;
@@ -150,21 +151,6 @@ impl Provider {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes it so that what is wanted is, as far as that goes without waiting for others.
-    pub async fn sync(&self, want: &Want) -> Report {
-        let told = match self.take(want) {
-            Ok(told) => told,
-            Err(problem) => {
-                let addresses = self.addresses(&want.owner);
-                return Report { outcome: Outcome::Blocked(problem), addresses, told: Vec::new() };
-            }
-        };
-        let (outcome, next) = self.work(&want.owner).await;
-        let mut report = Report { outcome, addresses: self.addresses(&want.owner), told };
-        report.told.extend(next.told);
-        report
-    }
-
     /// Remembers what is wanted; what is to be told about it.
     fn take(&self, want: &Want) -> Result<Vec<String>, Problem> {
         let owner = &want.owner;
@@ -203,28 +189,8 @@ impl Provider {
         names.filter(|name| !name.is_empty()).map(Address::Hostname).collect()
     }
 
-    /// Owners that have something, and of whom nobody said that they want it, or that it may go.
-    pub fn forgotten(&self) -> Vec<Owner> {
-        let state = self.state();
-        let known = |owner: &Owner| {
-            state.wanted.present.contains_key(owner)
-                || state.wanted.gone.contains(owner)
-                || *owner == super::node_side::backend_owner(&self.0.settings)
-        };
-        state.snapshot.holdings.keys().filter(|owner| !known(owner)).cloned().collect()
-    }
-
-    /// Looks at everything by few calls; the owners for which something is not as it should be.
-    pub async fn look_at_all(&self) -> Result<Vec<Owner>, CallError> {
-        self.look_at_everything(Instant::now()).await?;
-        let state = self.state();
-        let nodes = self.nodes(&state);
-        let owners = state.wanted.present.keys();
-        Ok(owners.filter(|owner| !self.next(&state, owner, &nodes).is_done()).cloned().collect())
-    }
-
-    /// Looks at all that an owner has, and mends what is not as it should be.
-    pub async fn look_closely(&self, owner: &Owner) -> Result<Report, CallError> {
+    /// Looks at all that an owner has; whether something is not as it should be.
+    async fn look_at(&self, owner: &Owner) -> Result<bool, CallError> {
         let (mut looks, mut arns) = (BTreeSet::new(), Vec::new());
         if let Some(holding) = self.state().snapshot.holdings.get(owner) {
             for arn in holding.balancers.keys() {
@@ -240,12 +206,11 @@ impl Provider {
         }
         let seen = execute::look(&self.0.client, &self.0.settings, &looks).await?;
         let tags = self.0.client.tags(&arns).await?;
-        {
-            let mut state = self.state();
-            for seen in seen {
-                seen.take_in(&mut state.snapshot);
-            }
-            let holding = state.snapshot.holding(owner);
+        let mut state = self.state();
+        for seen in seen {
+            seen.take_in(&mut state.snapshot);
+        }
+        if let Some(holding) = state.snapshot.holdings.get_mut(owner) {
             for (arn, tags) in tags {
                 if let Some(found) = holding.balancers.get_mut(&arn) {
                     found.tags = tags;
@@ -254,12 +219,12 @@ impl Provider {
                 }
             }
         }
-        let (outcome, next) = self.work(owner).await;
-        Ok(Report { outcome, addresses: self.addresses(owner), told: next.told })
+        let nodes = self.nodes(&state);
+        Ok(!self.next(&state, owner, &nodes).is_done())
     }
 
     /// What would be done, without doing it: only what has to be known is looked at.
-    pub async fn preview(&self, want: &Want) -> Result<PlanView, PreviewError> {
+    async fn plan(&self, want: &Want) -> Result<PlanView, PreviewError> {
         let owner = &want.owner;
         let spec = match &want.target {
             Target::Present(wanted) => Some(self.spec(want, wanted).map_err(PreviewError::Problem)?.0),
@@ -396,19 +361,21 @@ impl Provider {
                 }
                 Err(error) => {
                     warn!(%error, "what all load balancers share could not be done");
-                    let mut state = self.state();
-                    state.trouble = Some((Instant::now(), error.to_string()));
-                    // Whatever it was, the groups are looked at afresh.
-                    let known: Vec<String> = state.snapshot.shared.groups.keys().cloned().collect();
-                    state.uncertain.extend(known);
-                    state.doubt(&super::node_side::backend_owner(&self.0.settings));
-                    state.looked = None;
-                    drop(state);
+                    self.doubt_shared(&error);
                     let _ = self.look_at_everything(Instant::now()).await;
                     return;
                 }
             }
         }
+    }
+
+    /// Whatever it was, what is shared is looked at afresh.
+    fn doubt_shared(&self, error: &CallError) {
+        let mut state = self.state();
+        state.trouble = Some((Instant::now(), error.to_string()));
+        let known: Vec<String> = state.snapshot.shared.groups.keys().cloned().collect();
+        state.uncertain.extend(known);
+        state.doubt(&super::node_side::backend_owner(&self.0.settings));
     }
 
     async fn look(&self, looks: &BTreeSet<Look>) -> Result<(), CallError> {
@@ -494,9 +461,93 @@ impl Provider {
     }
 }
 
+/// What is said to this provider, as everybody else says it to theirs.
+impl portcullis_core::Provider for Provider {
+    fn members(&self, parameters: &BTreeMap<String, String>) -> Result<Members, Problem> {
+        let asked = Asked::members(parameters);
+        Ok(match asked.0 {
+            TargetKind::Instance => Members::Nodes(asked.1),
+            TargetKind::Ip => Members::Endpoints,
+        })
+    }
+
+    fn is_settled(&self, want: &Want) -> bool {
+        let spec = match &want.target {
+            Target::Present(wanted) => match self.spec(want, wanted) {
+                Ok((spec, _)) => Some(spec),
+                Err(_) => return false,
+            },
+            Target::Gone => None,
+        };
+        let state = self.state();
+        if state.looked.is_none() || state.wanted.present.get(&want.owner) != spec.as_ref() {
+            return false;
+        }
+        let nodes = self.nodes(&state);
+        spec.is_some() && nodes.steps.is_empty() && self.next(&state, &want.owner, &nodes).is_done()
+    }
+
+    async fn sync(&self, want: &Want) -> Report {
+        let told = match self.take(want) {
+            Ok(told) => told,
+            Err(problem) => {
+                let addresses = self.addresses(&want.owner);
+                return Report { outcome: Outcome::Blocked(problem), addresses, told: Vec::new() };
+            }
+        };
+        let (outcome, next) = self.work(&want.owner).await;
+        let mut report = Report { outcome, addresses: self.addresses(&want.owner), told };
+        report.told.extend(next.told);
+        report
+    }
+
+    async fn preview(&self, want: &Want) -> Result<PlanView, Problem> {
+        self.plan(want).await.map_err(|error| match error {
+            PreviewError::Problem(problem) => problem,
+            other => Problem::new(
+                format!("{}: {other}.", want.owner),
+                "Nothing was changed.",
+                "Try again when AWS answers.",
+            ),
+        })
+    }
+
+    fn forgotten(&self) -> Vec<Owner> {
+        let state = self.state();
+        let known = |owner: &Owner| {
+            state.wanted.present.contains_key(owner)
+                || state.wanted.gone.contains(owner)
+                || *owner == super::node_side::backend_owner(&self.0.settings)
+        };
+        state.snapshot.holdings.keys().filter(|owner| !known(owner)).cloned().collect()
+    }
+
+    async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {
+        self.look_at_everything(Instant::now()).await.map_err(|error| unseen(&error))?;
+        let state = self.state();
+        let nodes = self.nodes(&state);
+        let owners = state.wanted.present.keys();
+        let wrong: Vec<Owner> =
+            owners.filter(|owner| !self.next(&state, owner, &nodes).is_done()).cloned().collect();
+        // What all share is put right by whoever comes first.
+        if wrong.is_empty() && !nodes.steps.is_empty() {
+            return Ok(state.wanted.present.keys().take(1).cloned().collect());
+        }
+        Ok(wrong)
+    }
+
+    async fn look_closely(&self, owner: &Owner) -> Result<bool, Problem> {
+        self.look_at(owner).await.map_err(|error| unseen(&error))
+    }
+}
+
+fn unseen(error: &CallError) -> Problem {
+    Problem::new(format!("{error}."), "What was known is still known.", "It is tried again later.")
+}
+
 /// Why there is no plan.
 #[derive(Clone, Debug, thiserror::Error)]
-pub enum PreviewError {
+enum PreviewError {
     /// What is wanted cannot be.
     #[error("{0}")]
     Problem(Problem),

@@ -28,7 +28,14 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<FloatingIp>>> = LazyLock::new(|| {
         .admin_sets(|| Value::Null),
         Attribute::new("floating_network_id", Kind::Id, |floating: &FloatingIp, _| json!(floating.network))
             .required(),
-        Attribute::new("subnet_id", Kind::IdOrNull, |_: &FloatingIp, _| Value::Null).post().no_query(),
+        Attribute::new("subnet_id", Kind::IdOrNull, |floating: &FloatingIp, view| {
+            let keeper = view.model.get::<Port>(floating.port);
+            let fixed =
+                keeper.and_then(|port| port.fixed_ips.iter().find(|fixed| fixed.address == floating.address));
+            json!(fixed.map(|fixed| fixed.subnet))
+        })
+        .post()
+        .no_query(),
         Attribute::new("port_id", Kind::IdOrNull, |floating: &FloatingIp, _| json!(floating.fixed_port))
             .post()
             .put(),
@@ -72,6 +79,8 @@ impl Resource for FloatingIps {
     const NAME: &'static str = "floatingip";
     const PLURAL: &'static str = "floatingips";
     const COLLECTION: &'static str = "floatingips";
+    const CHOSEN: &'static [&'static str] =
+        &["floating_ip_address", "subnet_id", "fixed_ip_address", "router_id"];
 
     fn attributes() -> &'static [Attribute<FloatingIp>] {
         &ATTRIBUTES

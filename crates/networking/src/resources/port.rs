@@ -200,6 +200,7 @@ impl Resource for Ports {
     const PLURAL: &'static str = "ports";
     const COLLECTION: &'static str = "ports";
     const FILTERS: &'static [&'static str] = &["fixed_ips", "ip_allocation"];
+    const CHOSEN: &'static [&'static str] = &["mac_address", "security_groups"];
 
     fn attributes() -> &'static [Attribute<Port>] {
         &ATTRIBUTES
@@ -256,6 +257,11 @@ impl Resource for Ports {
             return Some(Box::new(model.ports_of_subnet(subnet.parse().ok()?)));
         }
         super::by_id_or_name(query, model)
+    }
+
+    /// What a router has, or a floating address, is no port for a machine that asks for any.
+    fn is_meant(port: &Port, input: &Input) -> bool {
+        input.has("device_owner") || !port.device_owner.starts_with("network:")
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {

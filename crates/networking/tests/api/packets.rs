@@ -157,6 +157,9 @@ fn remote_groups_follow_their_ports() {
     lab.settle();
     eventually("an operator may", || client.reaches(&server, SSH));
 
+    // Whoever has an address next is asked for.
+    let forget = || server.host.run("ip neighbour flush dev eth0");
+
     // With another address it is still one, and who has the old one next is not.
     let old = client.address.clone();
     lab.change_port(&client, json!({"fixed_ips": [{"ip_address": "10.0.0.77"}]}));
@@ -166,6 +169,7 @@ fn remote_groups_follow_their_ports() {
     eventually("under its new address too", || client.reaches(&server, SSH));
     let heir = lab.machine(&network, json!({"fixed_ips": [{"ip_address": old}]}));
     lab.settle();
+    forget();
     eventually("the next one is heard", || heir.reaches(&server, TELNET));
     assert!(!heir.reaches(&server, SSH), "the old address is nobody's that may");
 
@@ -187,6 +191,7 @@ fn remote_groups_follow_their_ports() {
     assert_eq!(lab.client.delete(&format!("ports/{}", client.port["id"].as_str().unwrap())).status, 204);
     let heir = lab.machine(&network, json!({"fixed_ips": [{"ip_address": address}]}));
     lab.settle();
+    forget();
     eventually("so is the last one", || heir.reaches(&server, TELNET));
     assert!(!heir.reaches(&server, SSH), "who has the address now is no operator");
 }

@@ -488,7 +488,7 @@ fn name_device(draft: &Draft, context: &Context, port: &mut Port) -> Result<(), 
         return Err(Error::conflict(
             "DeviceIDNotOwnedByTenant",
             format!(
-                "The following device_id {id} is not owned by your project or matches another project's router."
+                "The following device_id {id} is not owned by your project or matches another project router."
             ),
         ));
     }
@@ -616,7 +616,7 @@ fn address_pairs(input: &Input) -> Result<Option<Vec<AddressPair>>, Error> {
     let Some(list) = input.list("allowed_address_pairs") else { return Ok(None) };
     if list.len() > MOST {
         return Err(Error::invalid(
-            "AddressPairsExhausted",
+            "AllowedAddressPairExhausted",
             format!("The number of allowed address pair exceeds the maximum {MOST}."),
         ));
     }
@@ -671,7 +671,8 @@ fn check_together(draft: &Draft, port: &Port) -> Result<(), Error> {
     if kinds.len() > 1 {
         return Err(Error::conflict(
             "SecurityGroupConflict",
-            "Error adding stateful and stateless security groups to one port: a port's groups must all be the one or the other.",
+            "Error Cannot apply both stateful and stateless security groups on the same port at the same time while \
+             attempting the operation.",
         ));
     }
     Ok(())

@@ -165,6 +165,8 @@ impl User {
         RUNTIME.block_on(async move {
             let response = router.oneshot(request).await.unwrap();
             let (status, headers) = (response.status(), response.headers().clone());
+            let number = headers["x-openstack-request-id"].to_str().unwrap();
+            assert!(number.strip_prefix("req-").is_some_and(|id| Uuid::try_parse(id).is_ok()), "{number}");
             let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
             let text = String::from_utf8(bytes.to_vec()).unwrap();
             let body = serde_json::from_str(&text).unwrap_or(Value::Null);

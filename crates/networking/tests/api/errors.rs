@@ -59,45 +59,8 @@ impl Scene {
         let bind = json!({"port": {"binding:host_id": "node"}});
         assert_eq!(admin.put(&format!("ports/{}", names["bound"]), bind).status, 200);
 
-        // A router that only a route needs, and one that nothing needs.
-        let far = user.network();
-        let (far_subnet, beyond) = (user.subnet(&far, "10.7.0.0/24"), user.network());
-        let beyond = user.subnet(&beyond, "10.8.0.0/24");
-        let routed = id(&user.make("routers", "router", json!({"name": "routed"})));
-        let path = format!("routers/{routed}/add_router_interface");
-        assert_eq!(user.put(&path, json!({ "subnet_id": far_subnet })).status, 200);
-        let routes = json!([{"destination": "10.99.0.0/16", "nexthop": "10.7.0.9"}]);
-        assert_eq!(user.put(&format!("routers/{routed}"), json!({"router": {"routes": routes}})).status, 200);
-        let alone = id(&user.port(json!({"network_id": far})));
-
-        // One address, which is taken; and a subnet for others.
-        let full = user.network();
-        let pool = json!([{"start": "10.5.0.2", "end": "10.5.0.2"}]);
-        let subnet_full = json!({
-            "network_id": full, "ip_version": 4, "cidr": "10.5.0.0/24", "allocation_pools": pool
-        });
-        user.make("subnets", "subnet", subnet_full);
-        user.port(json!({ "network_id": full }));
-        let special = user.network();
-        let subnet_special = json!({
-            "network_id": special, "ip_version": 4, "cidr": "10.6.0.0/24", "service_types": ["compute:nova"]
-        });
-        user.make("subnets", "subnet", subnet_special);
-        let six = user.network();
-        user.subnet(&six, "fd00::/64");
-
-        let stateless = json!({"name": "stateless", "stateful": false});
-        names.insert("stateless", id(&user.make("security-groups", "security_group", stateless)));
-        names.insert("free", user.group("free"));
-        let default = user.get("security-groups?name=default");
-        names.insert("default", id(&default["security_groups"][0]));
-        let addresses = json!({"name": "a", "addresses": ["192.0.2.0/24"]});
-        let addresses = id(&user.make("address-groups", "address_group", addresses));
-        let rule = json!({
-            "security_group_id": group, "direction": "ingress", "protocol": "tcp", "port_range_min": 22,
-            "port_range_max": 22, "remote_address_group_id": addresses
-        });
-        names.insert("rule", user.rule(rule));
+        elsewhere(&user, &mut names);
+        let addresses = groups(&user, &group, &mut names);
         let policy = json!({
             "object_type": "network", "object_id": network, "action": "access_as_shared",
             "target_tenant": other.project
@@ -117,14 +80,6 @@ impl Scene {
             ("network", network),
             ("subnet", subnet),
             ("router", router),
-            ("routed", routed),
-            ("far", far),
-            ("far_subnet", far_subnet),
-            ("beyond", beyond),
-            ("alone", alone),
-            ("full", full),
-            ("special", special),
-            ("six", six),
             ("public", public),
             ("group", group),
             ("port", port),
@@ -163,6 +118,65 @@ impl Scene {
         (is != (status, &expected))
             .then(|| format!("{request}\n  {status} {expected}, and is\n  {} {}", is.0, is.1))
     }
+}
+
+/// Routers and networks beside those that most requests are about.
+fn elsewhere(user: &User, names: &mut BTreeMap<&'static str, String>) {
+    // A router that only a route needs, and one that nothing needs.
+    let far = user.network();
+    let (far_subnet, beyond) = (user.subnet(&far, "10.7.0.0/24"), user.network());
+    let beyond = user.subnet(&beyond, "10.8.0.0/24");
+    let routed = id(&user.make("routers", "router", json!({"name": "routed"})));
+    let path = format!("routers/{routed}/add_router_interface");
+    assert_eq!(user.put(&path, json!({ "subnet_id": far_subnet })).status, 200);
+    let routes = json!([{"destination": "10.99.0.0/16", "nexthop": "10.7.0.9"}]);
+    assert_eq!(user.put(&format!("routers/{routed}"), json!({"router": {"routes": routes}})).status, 200);
+    let alone = id(&user.port(json!({"network_id": far})));
+
+    // One address, which is taken; and a subnet for others.
+    let full = user.network();
+    let pool = json!([{"start": "10.5.0.2", "end": "10.5.0.2"}]);
+    let subnet_full = json!({
+        "network_id": full, "ip_version": 4, "cidr": "10.5.0.0/24", "allocation_pools": pool
+    });
+    user.make("subnets", "subnet", subnet_full);
+    user.port(json!({ "network_id": full }));
+    let special = user.network();
+    let subnet_special = json!({
+        "network_id": special, "ip_version": 4, "cidr": "10.6.0.0/24", "service_types": ["compute:nova"]
+    });
+    user.make("subnets", "subnet", subnet_special);
+    let six = user.network();
+    user.subnet(&six, "fd00::/64");
+    for (name, id) in [
+        ("routed", routed),
+        ("far", far),
+        ("far_subnet", far_subnet),
+        ("beyond", beyond),
+        ("alone", alone),
+        ("full", full),
+        ("special", special),
+        ("six", six),
+    ] {
+        names.insert(name, id);
+    }
+}
+
+/// Groups beside the one that is used, and an address group that one of its rules uses.
+fn groups(user: &User, group: &str, names: &mut BTreeMap<&'static str, String>) -> String {
+    let stateless = json!({"name": "stateless", "stateful": false});
+    names.insert("stateless", id(&user.make("security-groups", "security_group", stateless)));
+    names.insert("free", user.group("free"));
+    let default = user.get("security-groups?name=default");
+    names.insert("default", id(&default["security_groups"][0]));
+    let addresses = json!({"name": "a", "addresses": ["192.0.2.0/24"]});
+    let addresses = id(&user.make("address-groups", "address_group", addresses));
+    let rule = json!({
+        "security_group_id": group, "direction": "ingress", "protocol": "tcp", "port_range_min": 22,
+        "port_range_max": 22, "remote_address_group_id": addresses
+    });
+    names.insert("rule", user.rule(rule));
+    addresses
 }
 
 /// What a rule cannot be: its attributes, the type and the message.
@@ -275,7 +289,7 @@ const TABLE: &[(&str, u16, &str, &str)] = &[
      "Addresses ['192.0.2.0/24'] already exist in the address group {addresses}."),
     (r#"PUT address-groups/{addresses}/remove_addresses {"addresses": ["10.0.0.0/8"]}"#, 404, "AddressesNotFound",
      "Addresses ['10.0.0.0/8'] not found in the address group {addresses}."),
-    (r#"PUT address-groups/{addresses}/add_addresses {}"#, 400, "HTTPBadRequest", "Missing required attribute 'addresses'"),
+    ("PUT address-groups/{addresses}/add_addresses {}", 400, "HTTPBadRequest", "Missing required attribute 'addresses'"),
 
     // Ports.
     (r#"POST ports {"port": {"network_id": "{nobody}"}}"#, 404, "NetworkNotFound", "Network {nobody} could not be found."),
@@ -348,7 +362,7 @@ const TABLE: &[(&str, u16, &str, &str)] = &[
 
     // Routers.
     ("DELETE routers/{router}", 409, "RouterInUse", "Router {router} has ports still attached: {door}"),
-    (r#"PUT routers/{router}/add_router_interface {}"#, 400, "BadRequest", "Bad router request: Either subnet_id or port_id must be specified."),
+    ("PUT routers/{router}/add_router_interface {}", 400, "BadRequest", "Bad router request: Either subnet_id or port_id must be specified."),
     (r#"PUT routers/{router}/add_router_interface {"subnet_id": "{nobody}"}"#, 404, "SubnetNotFound", "Subnet {nobody} could not be found."),
     (r#"PUT routers/{router}/add_router_interface {"subnet_id": "{subnet}"}"#, 400, "BadRequest", "Bad router request: Router already has a port on subnet {subnet}."),
     (r#"PUT routers/{router}/add_router_interface {"port_id": "{bound}"}"#, 409, "PortInUse",

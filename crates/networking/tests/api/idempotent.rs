@@ -71,7 +71,8 @@ fn bulks_make_what_is_missing() {
 
 #[test]
 fn routers_floating_addresses_and_templates_are_not_made_again() {
-    let api = shared();
+    // An outside network and templates are everybody's, so this is on a server of its own.
+    let api = Api::start();
     let (admin, user) = (api.admin(), api.user("member"));
     let outside = id(&admin.make("networks", "network", json!({"name": "outside", "router:external": true})));
     let subnets = ["192.0.2.0/25", "192.0.2.128/25"].map(|cidr| admin.subnet(&outside, cidr));
@@ -111,8 +112,6 @@ fn routers_floating_addresses_and_templates_are_not_made_again() {
     let free = json!({"floatingip": {"floating_network_id": outside, "port_id": null, "description": "x"}});
     assert_eq!(user.post("floatingips?idempotent=true", free).status, 201, "none is described so");
 
-    // Templates are everybody's, so on a server of their own.
-    let admin = Api::start().admin();
     let template = json!({
         "direction": "ingress", "protocol": "TCP", "port_range_min": 22, "port_range_max": 22,
         "remote_group_id": "PARENT", "used_in_default_sg": true, "used_in_non_default_sg": false

@@ -16,6 +16,7 @@ mod northbound;
 mod ovirt;
 mod probe;
 mod raft;
+pub mod rows;
 mod virtual_machine;
 mod wait;
 mod wire;

@@ -156,7 +156,19 @@ impl Cloud {
 
     /// A program of the clients, as a user of a project.
     pub(crate) fn command(&self, program: &str, user: &str, project: &str) -> Command {
-        let mut command = Command::new(find(program).unwrap());
+        self.as_user(Command::new(find(program).unwrap()), user, project)
+    }
+
+    /// A line as it is typed, by a user of a project.
+    pub(crate) fn typed(&self, line: &str, user: &str, project: &str) -> Command {
+        let programs = find("openstack").unwrap();
+        let path = format!("{}:{}", programs.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let mut shell = self.as_user(Command::new("sh"), user, project);
+        shell.env("PATH", path).args(["-c", line]);
+        shell
+    }
+
+    fn as_user(&self, mut command: Command, user: &str, project: &str) -> Command {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OS_")) {
             command.env_remove(name);
         }

@@ -180,13 +180,21 @@ async fn a_change_counts_once_it_is_on_disk_if_that_is_wanted() {
         let store = Store::start(StoreSettings { durable, ..settings(&[wire.remote()]) });
         store.opened().await.unwrap();
         let id = store.change(|draft| ok(add_network(draft, "net"))).await.unwrap();
-        store.change(move |draft| ok(draft.edit::<Network>(id, |network| network.mtu = 1300))).await.unwrap();
+        let edit = move |draft: &mut Draft| {
+            draft.edit::<Network>(id, |network| network.mtu = 1300);
+            ok(())
+        };
+        store.change(edit).await.unwrap();
         // One that puts right what somebody broke.
         northbound.nbctl(&["set", "Logical_Switch", &id.to_string(), "name=broken"]);
         eventually("it was put right", || {
             northbound.nbctl(&["show"]).contains("net") && store.drift().is_empty()
         });
-        store.change(move |draft| ok(draft.remove::<Network>(id))).await.unwrap();
+        let remove = move |draft: &mut Draft| {
+            draft.remove::<Network>(id);
+            ok(())
+        };
+        store.change(remove).await.unwrap();
         let said = wire.heard();
         let transactions: Vec<_> = said.iter().filter(|message| message["method"] == "transact").collect();
         assert_eq!(transactions.len(), 4, "{said:#?}");

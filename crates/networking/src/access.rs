@@ -2,8 +2,9 @@
 
 use std::net::IpAddr;
 
-use portcullis_core::{Cidr, Direction, Family, GroupId, Peer, PortRange, Protocol, Reach, Traffic};
+use portcullis_core::{Cidr, Direction, Family, GroupId, Peer, Reach};
 use portcullis_ovn::Model;
+use portcullis_ovn::acl::{self, Remote};
 use portcullis_ovn::objects::{AddressGroup, Rule};
 use uuid::Uuid;
 
@@ -11,26 +12,6 @@ use crate::attributes::View;
 use crate::resources::Resource;
 use crate::resources::address_group::AddressGroups;
 use crate::resources::port::Ports;
-
-/// The traffic that a rule is about; nothing where OVN matches nothing (see [`portcullis_ovn::acl`]).
-pub(crate) fn traffic(rule: &Rule) -> Option<Traffic> {
-    let Some(text) = &rule.protocol else { return Some(Traffic::ANY) };
-    let protocol: Protocol = text.parse().ok()?;
-    let byte = |value: u16| u8::try_from(value).ok();
-    if protocol.icmp_family().is_some() {
-        return match (rule.port_min, rule.port_max) {
-            (None, _) => Some(Traffic::of(Protocol::icmp(rule.ethertype))),
-            (Some(kind), None) => Some(Traffic::icmp(rule.ethertype, byte(kind)?, None)),
-            (Some(kind), Some(code)) => Some(Traffic::icmp(rule.ethertype, byte(kind)?, Some(byte(code)?))),
-        };
-    }
-    match (rule.port_min, rule.port_max) {
-        (None, _) | (_, None) => Some(Traffic::of(protocol)),
-        _ if ![Protocol::TCP, Protocol::UDP, Protocol::SCTP].contains(&protocol) => None,
-        (Some(1), Some(u16::MAX)) => Some(Traffic::of(protocol)),
-        (Some(min), Some(max)) => Traffic::ports(protocol, PortRange::new(min, max).ok()?).ok(),
-    }
-}
 
 /// How a group of ports, or of addresses, is called where it is decided.
 pub(crate) fn group_id(id: Uuid) -> Option<GroupId> {
@@ -47,18 +28,18 @@ pub(crate) fn addresses_of_group(
     addresses.map(|fixed| fixed.address).filter(move |address| Family::of(*address) == family)
 }
 
-/// The other end of a rule; nothing if it cannot be read.
+/// The other end of a rule; nothing if OVN matches nobody there.
 pub(crate) fn peer(rule: &Rule) -> Option<Peer> {
-    match (&rule.remote_prefix, rule.remote_group.or(rule.remote_address_group)) {
-        (Some(prefix), _) => Some(Peer::Range(prefix.parse::<Cidr>().ok()?.network())),
-        (None, Some(group)) => group_id(group).map(Peer::Group),
-        (None, None) => Some(Peer::Everyone),
+    match acl::remote(rule)? {
+        Remote::Everyone => Some(Peer::Everyone),
+        Remote::Range(range) => Some(Peer::Range(range.network())),
+        Remote::Group(group) | Remote::AddressGroup(group) => group_id(group).map(Peer::Group),
     }
 }
 
-/// A rule with one other end.
+/// A rule with one other end; nothing where OVN matches nothing.
 pub(crate) fn decided(rule: &Rule, peer: Peer) -> Option<portcullis_core::Rule> {
-    portcullis_core::Rule::new(rule.direction, rule.ethertype, traffic(rule)?, peer).ok()
+    portcullis_core::Rule::new(rule.direction, rule.ethertype, acl::traffic(rule)?, peer).ok()
 }
 
 /// What a group lets through in a direction. A group at the other end is there both as itself, since it may get members,
@@ -90,4 +71,45 @@ pub(crate) fn everything(direction: Direction) -> Reach {
     let rules = Family::ALL.map(|family| Rule { direction, ethertype: family, ..Rule::default() });
     let decisions: Vec<_> = rules.iter().filter_map(|rule| decided(rule, Peer::Everyone)).collect();
     Reach::of(direction, &decisions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever is in the database, by whoever wrote it: a rule that OVN matches nothing by lets nothing through here.
+    #[test]
+    fn what_ovn_cannot_match_is_not_let_through() {
+        let numbers = [None, Some(0), Some(1), Some(22), Some(256), Some(u16::MAX)];
+        let protocols =
+            [None, Some("tcp"), Some("17"), Some("icmp"), Some("ipv6-icmp"), Some("udplite"), Some("x")];
+        let prefixes = [None, Some("10.0.0.0/8"), Some("::/0"), Some("nonsense")];
+        let group = Uuid::from_u128(1);
+        for ethertype in Family::ALL {
+            for (port_min, port_max) in numbers.into_iter().flat_map(|min| numbers.map(|max| (min, max))) {
+                for protocol in protocols.map(|protocol| protocol.map(str::to_owned)) {
+                    for remote_prefix in prefixes.map(|prefix| prefix.map(str::to_owned)) {
+                        for remote_group in [None, Some(group)] {
+                            let rule = Rule {
+                                ethertype,
+                                port_min,
+                                port_max,
+                                protocol: protocol.clone(),
+                                remote_prefix: remote_prefix.clone(),
+                                remote_group,
+                                ..Rule::default()
+                            };
+                            let matches_nothing = acl::matches(&rule).split(" && ").any(|part| part == "0");
+                            let decided = peer(&rule).and_then(|peer| decided(&rule, peer));
+                            assert_eq!(decided.is_none(), matches_nothing, "{rule:?}: {decided:?}");
+                        }
+                    }
+                }
+            }
+        }
+        let half = Rule { protocol: Some("tcp".into()), port_min: Some(22), ..Rule::default() };
+        assert_eq!(decided(&half, Peer::Everyone), None);
+        let ports = Rule { port_min: Some(22), port_max: Some(22), ..Rule::default() };
+        assert_eq!(decided(&ports, Peer::Everyone), None);
+    }
 }

@@ -246,7 +246,10 @@ pub(crate) fn usual(model: &Model, port: For<'_>) -> Result<Vec<FixedIp>, Error>
     if given.is_empty() && !all.is_empty() {
         return Err(Error::conflict(
             "IpAddressGenerationFailureNoMatchingSubnet",
-            format!("No valid service subnet for the given device owner, network {}.", port.network.meta.id),
+            format!(
+                "No valid service subnet for the given device owner, network {}, service type {}.",
+                port.network.meta.id, port.device_owner
+            ),
         ));
     }
     Ok(given)

@@ -31,13 +31,18 @@ pub(crate) fn pairs(text: &str) -> Vec<(String, String)> {
         .collect()
 }
 
-/// Whether a query says yes to something.
-pub(crate) fn flag(text: &str, name: &str) -> bool {
-    pairs(text).iter().any(|(key, value)| key == name && is_true(value))
+/// Whether a query says yes to something. What is neither yes nor no is refused: who misspells that nothing shall be
+/// changed does not want the change.
+pub(crate) fn flag(text: &str, name: &str) -> Result<bool, Error> {
+    let said = pairs(text).into_iter().filter(|(key, _)| key == name);
+    let said: Vec<bool> = said.map(|(_, value)| truth(name, value)).collect::<Result<_, _>>()?;
+    Ok(said.contains(&true))
 }
 
-fn is_true(text: &str) -> bool {
-    text.eq_ignore_ascii_case("true") || text == "1"
+fn truth(name: &str, text: String) -> Result<bool, Error> {
+    let checked = Kind::Truth.check(&Value::String(text));
+    let value = checked.map_err(|reason| Error::invalid_attribute(name, reason))?;
+    Ok(value == true)
 }
 
 /// Undoes the escapes of a query, where a plus is a space.
@@ -95,7 +100,7 @@ impl Query {
                 "sort_dir" => directions.push(value),
                 "limit" => query.limit = limit(&value)?,
                 "marker" => query.marker = Some(value),
-                "page_reverse" => query.reverse = is_true(&value),
+                "page_reverse" => query.reverse = truth(&key, value)?,
                 name => {
                     let attribute =
                         attributes.iter().find(|attribute| attribute.name == name && attribute.filter);

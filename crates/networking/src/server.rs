@@ -171,7 +171,7 @@ impl Networking {
             caller,
             now: time::now(),
             settings: Arc::clone(&self.settings),
-            dry_run: flag(&request.query, "dry_run"),
+            dry_run: flag(&request.query, "dry_run")?,
         };
         let collection = path.get(1).copied().unwrap_or_default();
         match (&request.method, path.get(1..).unwrap_or_default()) {
@@ -258,7 +258,7 @@ impl Networking {
             .iter()
             .map(|given| check(R::attributes(), Action::Create, R::NAME, &context.caller, given))
             .collect::<Result<_, _>>()?;
-        let idempotent = flag(&request.query, "idempotent");
+        let idempotent = flag(&request.query, "idempotent")?;
         self.change(context, move |draft, context| {
             let (ids, made) = if idempotent {
                 ensure_all::<R>(draft, context, &inputs)?

@@ -1,4 +1,4 @@
-//! `explain` against `ovn-trace`: random rules, random packets, one truth.
+//! `explain`, and the verdict that it comes from, against `ovn-trace`: random rules, random packets, one truth.
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 #![allow(clippy::needless_pass_by_value, reason = "`json!({…})` reads better without a borrow")]
@@ -7,11 +7,16 @@
 #[path = "api/client.rs"]
 mod client;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use portcullis_core::{
+    self as core, Cidr, Direction, Family, GroupId, Peer, PortRange, Protocol, SecurityGroup, Traffic,
+};
 use portcullis_testkit::Dice;
 use portcullis_testkit::parts::{Launch, Namespace, Process, Scratch};
 use serde_json::{Value, json};
@@ -342,17 +347,138 @@ impl Packet {
     }
 }
 
+/// What the API says that there is, in the terms of `portcullis_core`.
+struct Known {
+    groups: BTreeMap<String, SecurityGroup>,
+    /// The ids of the rules of each group, in its order.
+    rules: BTreeMap<String, Vec<String>>,
+    /// The groups and the addresses of each port.
+    ports: BTreeMap<String, (Vec<String>, Vec<IpAddr>)>,
+    addresses: BTreeMap<String, Vec<Cidr>>,
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+}
+
+impl Known {
+    fn read(user: &User) -> Self {
+        let list = |collection: &str, name: &str| {
+            let all = user.get(&format!("{collection}?project_id={}", user.project));
+            all[name].as_array().unwrap().clone()
+        };
+        let (mut groups, mut rules) = (BTreeMap::new(), BTreeMap::new());
+        for group in list("security-groups", "security_groups") {
+            let own = group["security_group_rules"].as_array().unwrap();
+            let decided = SecurityGroup {
+                id: group_id(&id(&group)),
+                name: String::new(),
+                rules: own.iter().map(rule).collect(),
+                stateful: group["stateful"].as_bool().unwrap(),
+            };
+            rules.insert(id(&group), own.iter().map(id).collect());
+            groups.insert(id(&group), decided);
+        }
+        let ports = list("ports", "ports").into_iter().map(|port| {
+            let fixed = port["fixed_ips"].as_array().unwrap().iter();
+            let fixed = fixed.map(|fixed| fixed["ip_address"].as_str().unwrap().parse().unwrap()).collect();
+            (id(&port), (texts(&port["security_groups"]), fixed))
+        });
+        let addresses = list("address-groups", "address_groups").into_iter().map(|group| {
+            let ranges = texts(&group["addresses"]).iter().map(|range| range.parse().unwrap()).collect();
+            (id(&group), ranges)
+        });
+        Known { groups, rules, ports: ports.collect(), addresses: addresses.collect() }
+    }
+
+    /// The groups that an address is in.
+    fn around(&self, address: IpAddr) -> Vec<GroupId> {
+        let ports = self.ports.values().filter(|(_, own)| own.contains(&address));
+        let of_ports = ports.flat_map(|(groups, _)| groups);
+        let holds = |(id, ranges): (&'_ String, &Vec<Cidr>)| {
+            ranges.iter().any(|range| range.contains(address)).then(|| group_id(id))
+        };
+        of_ports.map(|id| group_id(id)).chain(self.addresses.iter().filter_map(holds)).collect()
+    }
+
+    /// What the rules of a port say about a packet there, by the ids of those that let it pass.
+    fn decide(&self, end: &Value, question: &Value) -> (bool, BTreeSet<String>) {
+        let address = |name: &str| end[name].as_str().unwrap().parse::<IpAddr>().unwrap();
+        let (local, remote) = (address("local_ip"), address("remote_ip"));
+        let packet = core::Packet::new(direction(end), local, remote, carried(question, Family::of(remote)));
+        let packet = packet.unwrap().with_remote_groups(self.around(remote));
+        let (own, _) = &self.ports[end["port_id"].as_str().unwrap()];
+        let groups: Vec<&SecurityGroup> = own.iter().map(|id| &self.groups[id]).collect();
+        let said = core::explain(&packet, groups.iter().copied());
+        let allowing = said.iter().filter(|said| said.mismatch.is_none());
+        let allowing = allowing.map(|said| self.rules[said.group.id.as_str()][said.index].clone()).collect();
+        (core::verdict(&packet, groups).is_allow(), allowing)
+    }
+}
+
+fn group_id(id: &str) -> GroupId {
+    GroupId::new(id).unwrap()
+}
+
+fn direction(of: &Value) -> Direction {
+    if of["direction"] == "ingress" { Direction::Ingress } else { Direction::Egress }
+}
+
+fn number<T: TryFrom<u64>>(value: &Value) -> Option<T> {
+    value.as_u64().and_then(|number| T::try_from(number).ok())
+}
+
+/// A rule of the API.
+fn rule(rule: &Value) -> core::Rule {
+    let family = if rule["ethertype"] == "IPv4" { Family::V4 } else { Family::V6 };
+    let (min, max) = (&rule["port_range_min"], &rule["port_range_max"]);
+    let protocol: Option<Protocol> = rule["protocol"].as_str().map(|text| text.parse().unwrap());
+    let traffic = match protocol {
+        None => Traffic::ANY,
+        Some(protocol) if protocol.icmp_family().is_some() && !min.is_null() => {
+            Traffic::icmp(family, number(min).unwrap(), number(max))
+        }
+        // All that a client can write is all there are.
+        Some(protocol) if min.is_null() || (min, max) == (&json!(1), &json!(65_535)) => Traffic::of(protocol),
+        Some(protocol) => {
+            let ports = PortRange::new(number(min).unwrap(), number(max).unwrap()).unwrap();
+            Traffic::ports(protocol, ports).unwrap()
+        }
+    };
+    let remote = |name: &str| rule[name].as_str();
+    let peer = match (remote("normalized_cidr"), remote("remote_group_id"), remote("remote_address_group_id"))
+    {
+        (Some(range), ..) => Peer::Range(range.parse().unwrap()),
+        (None, Some(group), _) | (None, None, Some(group)) => Peer::Group(group_id(group)),
+        (None, None, None) => Peer::Everyone,
+    };
+    core::Rule::new(direction(rule), family, traffic, peer).unwrap()
+}
+
+/// What a packet carries.
+fn carried(question: &Value, family: Family) -> Traffic {
+    let protocol = &question["protocol"];
+    let protocol: Protocol =
+        protocol.as_str().map_or_else(|| protocol.to_string(), str::to_owned).parse().unwrap();
+    if protocol.icmp_family().is_some() {
+        let part = |name: &str| number(&question[name]).unwrap();
+        return Traffic::icmp(family, part("icmp_type"), Some(part("icmp_code")));
+    }
+    let port = PortRange::single(number(&question["port"]).unwrap_or_default());
+    Traffic::ports(protocol, port).unwrap_or_else(|_| Traffic::of(protocol))
+}
+
 #[test]
 fn agrees_with_ovn_trace() {
     let seed = std::env::var("PORTCULLIS_SEED").ok().and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let mut dice = Dice::new(seed);
     let scene = Scene::new();
-    let (mut allowed, mut carried) = (0, 0);
+    let (mut allowed, mut carried, mut decided) = (0, 0, 0);
     for round in 0..ROUNDS {
         scene.shuffle(&mut dice);
         API.ovn.nbctl(&["--wait=sb", "sync"]).unwrap();
-        let tracer = Tracer::start();
+        let (tracer, known) = (Tracer::start(), Known::read(&scene.user));
         for _ in 0..PACKETS {
             let packet = Packet::draw(&scene, &mut dice);
             let reply = scene.user.post("explain", packet.question.clone());
@@ -371,9 +497,33 @@ fn agrees_with_ovn_trace() {
                 packet.flow,
                 tracer.trace("--detailed", &packet.flow)
             );
+
+            // Where nothing but rules has a say, the verdict on them is what becomes of the packet.
+            let explained = &reply.body["explain"];
+            let ends = explained["ends"].as_array().unwrap();
+            let by = |end: &Value, names: &[&str]| names.contains(&end["decided"]["by"].as_str().unwrap());
+            let of_rules = ends.iter().filter(|end| by(end, &["rule", "deny-all"]));
+            let of_rules: Vec<_> = of_rules.map(|end| (end, known.decide(end, &packet.question))).collect();
+            for (end, (verdict, allowing)) in &of_rules {
+                let rules = end["rules"].as_array().unwrap().iter();
+                let said: BTreeSet<String> = rules
+                    .filter(|rule| rule["allows"] == true)
+                    .map(|rule| rule["rule_id"].as_str().unwrap().to_owned())
+                    .collect();
+                let context = || format!("PORTCULLIS_SEED={seed}, round {round}\n{}\n{end}", packet.question);
+                assert_eq!(*verdict, end["verdict"] == "allow", "{}", context());
+                assert_eq!(*allowing, said, "{}", context());
+            }
+            let is_joined = explained["path"].as_str().is_none_or(|path| !path.starts_with("no router"));
+            if is_joined && ends.iter().all(|end| by(end, &["rule", "deny-all", "port-security-off"])) {
+                decided += of_rules.len();
+                let verdict = of_rules.iter().all(|(_, (verdict, _))| *verdict);
+                assert_eq!(delivered, verdict, "PORTCULLIS_SEED={seed}, round {round}\n{}", packet.question);
+            }
         }
     }
     // Both answers were seen often enough to mean something.
     assert!(allowed > ROUNDS * PACKETS / 10 && allowed < ROUNDS * PACKETS * 9 / 10, "{allowed}");
     assert!(carried > ROUNDS, "{carried}");
+    assert!(decided > ROUNDS * PACKETS / 3, "{decided}");
 }

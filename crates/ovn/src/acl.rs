@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use portcullis_core::{Direction, Family, Protocol};
+use portcullis_core::{Cidr, Direction, Family, PortRange, Protocol, Traffic};
 use uuid::Uuid;
 
 use crate::objects::Rule;
@@ -68,58 +68,105 @@ pub fn matches(rule: &Rule) -> String {
         Direction::Egress => "dst",
     };
     let mut parts = vec![of_ports(rule.direction, &group_name(rule.group)), ip.to_owned()];
-    if let Some(prefix) = &rule.remote_prefix {
-        // OVN refuses bits beyond the prefix, and everything needs no match.
-        let range = prefix.parse::<portcullis_core::Cidr>();
-        match range {
-            Ok(range) if range.is_everything() => {}
-            Ok(range) => parts.push(format!("{ip}.{end} == {}", range.network())),
-            // Never more than asked: what cannot be read matches nothing.
-            Err(_) => parts.push("0".to_owned()),
-        }
-    }
-    if let Some(group) = rule.remote_group {
-        parts.push(format!("{ip}.{end} == ${}{}", group_name(group), suffix(rule.ethertype)));
-    }
-    if let Some(group) = rule.remote_address_group {
-        parts.push(format!("{ip}.{end} == ${}", address_group_name(group, rule.ethertype)));
-    }
-    let has_ports = rule.port_min.is_some() || rule.port_max.is_some();
-    match rule.protocol.as_deref().map(str::parse::<Protocol>) {
-        Some(Ok(protocol)) => parts.extend(of_protocol(rule, protocol)),
-        None if !has_ports => {}
-        None | Some(Err(_)) => parts.push("0".to_owned()),
-    }
+    // Never more than asked: what cannot be read matches nothing.
+    let nothing = || vec!["0".to_owned()];
+    parts.extend(remote(rule).map_or_else(nothing, |remote| {
+        let set = match remote {
+            Remote::Everyone => return Vec::new(),
+            // OVN refuses bits beyond the prefix.
+            Remote::Range(range) => range.network().to_string(),
+            Remote::Group(group) => format!("${}{}", group_name(group), suffix(rule.ethertype)),
+            Remote::AddressGroup(group) => format!("${}", address_group_name(group, rule.ethertype)),
+        };
+        vec![format!("{ip}.{end} == {set}")]
+    }));
+    parts.extend(traffic(rule).map_or_else(nothing, |traffic| of_traffic(rule.ethertype, traffic)));
     parts.join(" && ")
 }
 
-fn of_protocol(rule: &Rule, protocol: Protocol) -> Vec<String> {
-    let name = match protocol {
-        Protocol::TCP => "tcp",
-        Protocol::UDP => "udp",
-        Protocol::SCTP => "sctp",
-        Protocol::ICMP | Protocol::ICMPV6 => {
-            // The number of the other family's ICMP means the family's own.
-            let name = if rule.ethertype == Family::V4 { "icmp4" } else { "icmp6" };
-            let part = |field, value: Option<u16>| value.map(|value| format!("{name}.{field} == {value}"));
-            let parts = [Some(name.to_owned()), part("type", rule.port_min), part("code", rule.port_max)];
-            return parts.into_iter().flatten().collect();
+/// Who is at the other end of a rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remote {
+    /// Anybody.
+    Everyone,
+    /// Some addresses, of the rule's family.
+    Range(Cidr),
+    /// The ports of a security group.
+    Group(Uuid),
+    /// The addresses of an address group.
+    AddressGroup(Uuid),
+}
+
+/// The other end of a rule; nothing if it cannot be read, or is said in two ways. Whoever asks what a rule lets through
+/// asks here, and in [`traffic`], as the ACL does.
+pub fn remote(rule: &Rule) -> Option<Remote> {
+    match (&rule.remote_prefix, rule.remote_group, rule.remote_address_group) {
+        (None, None, None) => Some(Remote::Everyone),
+        (Some(prefix), None, None) => {
+            let range: Cidr = prefix.parse().ok()?;
+            let remote = if range.is_everything() { Remote::Everyone } else { Remote::Range(range) };
+            (range.family() == rule.ethertype).then_some(remote)
         }
-        // OVN sees no ports in other protocols: a rule with ports there matches nothing rather than too much.
-        other if rule.port_min.is_some() || rule.port_max.is_some() => {
-            return vec![format!("ip.proto == {}", other.number()), "0".to_owned()];
-        }
-        other => return vec![format!("ip.proto == {}", other.number())],
-    };
-    let mut parts = vec![name.to_owned()];
-    match (rule.port_min, rule.port_max) {
-        (Some(min), Some(max)) if min == max => parts.push(format!("{name}.dst == {min}")),
-        (None, None) | (Some(1), Some(u16::MAX)) => {}
-        (Some(min), Some(max)) => parts.push(format!("{name}.dst >= {min} && {name}.dst <= {max}")),
-        // Half a range.
-        _ => parts.push("0".to_owned()),
+        (None, Some(group), None) => Some(Remote::Group(group)),
+        (None, None, Some(group)) => Some(Remote::AddressGroup(group)),
+        _ => None,
     }
-    parts
+}
+
+/// The traffic that a rule is about; nothing if it cannot be read, or if OVN cannot see it. Half of a range is nothing,
+/// and so are ports of no protocol and a code of no type.
+pub fn traffic(rule: &Rule) -> Option<Traffic> {
+    let Some(text) = &rule.protocol else {
+        let has_ports = rule.port_min.is_some() || rule.port_max.is_some();
+        return (!has_ports).then_some(Traffic::ANY);
+    };
+    let protocol: Protocol = text.parse().ok()?;
+    let byte = |value: u16| u8::try_from(value).ok();
+    if protocol.icmp_family().is_some() {
+        // The number of the other family's ICMP means the family's own.
+        return match (rule.port_min, rule.port_max) {
+            (None, None) => Some(Traffic::of(Protocol::icmp(rule.ethertype))),
+            (None, Some(_)) => None,
+            (Some(kind), None) => Some(Traffic::icmp(rule.ethertype, byte(kind)?, None)),
+            (Some(kind), Some(code)) => Some(Traffic::icmp(rule.ethertype, byte(kind)?, Some(byte(code)?))),
+        };
+    }
+    match (rule.port_min, rule.port_max) {
+        (None, None) => Some(Traffic::of(protocol)),
+        // OVN sees no ports in other protocols.
+        (Some(min), Some(max)) if name_of(protocol).is_some() => {
+            let is_all = (min, max) == (1, u16::MAX);
+            let ports = PortRange::new(min, max).ok()?;
+            if is_all { Some(Traffic::of(protocol)) } else { Traffic::ports(protocol, ports).ok() }
+        }
+        _ => None,
+    }
+}
+
+/// What OVN calls a protocol in which it sees ports.
+fn name_of(protocol: Protocol) -> Option<&'static str> {
+    match protocol {
+        Protocol::TCP => Some("tcp"),
+        Protocol::UDP => Some("udp"),
+        Protocol::SCTP => Some("sctp"),
+        _ => None,
+    }
+}
+
+fn of_traffic(family: Family, traffic: Traffic) -> Vec<String> {
+    let Some(protocol) = traffic.protocol() else { return Vec::new() };
+    if protocol.icmp_family().is_some() {
+        let name = if family == Family::V4 { "icmp4" } else { "icmp6" };
+        let part = |field, value: Option<u8>| value.map(|value| format!("{name}.{field} == {value}"));
+        let (kind, code) = (part("type", traffic.icmp_type()), part("code", traffic.icmp_code()));
+        return [Some(name.to_owned()), kind, code].into_iter().flatten().collect();
+    }
+    let Some(name) = name_of(protocol) else { return vec![format!("ip.proto == {}", protocol.number())] };
+    let ports = traffic.port_range().map(|ports| match (ports.first(), ports.last()) {
+        (first, last) if first == last => format!("{name}.dst == {first}"),
+        (first, last) => format!("{name}.dst >= {first} && {name}.dst <= {last}"),
+    });
+    std::iter::once(name.to_owned()).chain(ports).collect()
 }
 
 #[cfg(test)]
@@ -180,14 +227,31 @@ mod tests {
     #[test]
     fn what_ovn_cannot_match_matches_nothing() {
         for rule in [
-            Rule { remote_prefix: Some("nonsense".into()), ..rule() },
             Rule { protocol: Some("nonsense".into()), ..rule() },
             Rule { protocol: Some("udplite".into()), port_min: Some(1), port_max: Some(2), ..rule() },
             Rule { protocol: Some("udplite".into()), port_max: Some(2), ..rule() },
             Rule { protocol: Some("tcp".into()), port_min: Some(22), ..rule() },
             Rule { protocol: Some("tcp".into()), port_max: Some(22), ..rule() },
+            Rule { protocol: Some("tcp".into()), port_min: Some(90), port_max: Some(80), ..rule() },
             Rule { port_min: Some(22), port_max: Some(22), ..rule() },
+            Rule { port_min: Some(22), ..rule() },
+            Rule { port_max: Some(22), ..rule() },
+            Rule { protocol: Some("icmp".into()), port_max: Some(0), ..rule() },
+            Rule { protocol: Some("icmp".into()), port_min: Some(256), ..rule() },
+            Rule { protocol: Some("icmp".into()), port_min: Some(3), port_max: Some(256), ..rule() },
         ] {
+            assert_eq!(traffic(&rule), None, "{rule:?}");
+            assert!(matches(&rule).ends_with("&& 0"), "{rule:?}");
+        }
+        let group = Some(Uuid::from_u128(2));
+        for rule in [
+            Rule { remote_prefix: Some("nonsense".into()), ..rule() },
+            Rule { remote_prefix: Some("fd00::/8".into()), ..rule() },
+            Rule { remote_prefix: Some("::/0".into()), ..rule() },
+            Rule { remote_prefix: Some("10.0.0.0/8".into()), remote_group: group, ..rule() },
+            Rule { remote_group: group, remote_address_group: group, ..rule() },
+        ] {
+            assert_eq!(remote(&rule), None, "{rule:?}");
             assert!(matches(&rule).ends_with("&& 0"), "{rule:?}");
         }
     }

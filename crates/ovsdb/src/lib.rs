@@ -1,10 +1,4 @@
-//! A client of OVSDB, the protocol and the databases of Open vSwitch and OVN (RFC 7047, and what ovsdb-server(7)
-//! adds to it).
-//!
-//! [`Client`] follows one database: it holds a [`Replica`] of the tables declared in [`Settings`], which is always
-//! up to date with the answers it gives, and sends [`Transaction`]s, many at a time. It reconnects by itself, goes on
-//! where it stopped, and follows the leader of a cluster. A [`Journal`] makes changes exactly once, also when an answer
-//! is lost, and only on what the decision was made on.
+#![doc = include_str!("../README.md")]
 
 mod atom;
 mod client;
@@ -19,6 +13,8 @@ mod observer;
 mod remote;
 mod replica;
 mod schema;
+#[cfg(test)]
+mod silence;
 mod tls;
 mod transaction;
 

@@ -16,8 +16,10 @@ mod northbound;
 mod ovirt;
 mod probe;
 mod raft;
+pub mod rows;
 mod virtual_machine;
 mod wait;
+mod wire;
 
 pub use api::{kubernetes, kubernetes_in};
 pub use cluster_api::ClusterApi;
@@ -35,6 +37,7 @@ pub use probe::{Failure, Target, can_connect, connect};
 pub use raft::Raft;
 pub use virtual_machine::{outside, ovn, plug};
 pub use wait::{eventually, processes_of};
+pub use wire::Wire;
 
 use std::sync::LazyLock;
 

@@ -56,6 +56,17 @@ impl Raft {
         leader.expect("just seen")
     }
 
+    /// Has a member that leads hand over to another; it lives on and follows.
+    #[track_caller]
+    pub fn hand_over(&self, member: usize) {
+        let control = self.file(member, "ctl").display().to_string();
+        let asked = ["-t", &control, "cluster/failure-test", "transfer-leadership"];
+        run(&Namespace::host(), "ovs-appctl", &asked).unwrap_or_else(|error| panic!("{error}"));
+        crate::eventually("it leads no more", || {
+            self.status(member).is_some_and(|status| status.contains("Role: follower"))
+        });
+    }
+
     /// Kills a member at once, as a power failure would.
     pub fn kill(&mut self, member: usize) {
         self.members[member] = None;

@@ -37,13 +37,11 @@ pub(super) fn parse(text: &str) -> Result<Vec<Section>, CloudConfigError> {
             Some('[') => sections.push(reader.section()?),
             Some(start) if start.is_alphabetic() => {
                 let entry = reader.entry()?;
-                match sections.last_mut() {
-                    Some(section) => section.entries.push(entry),
-                    None => {
-                        let what = format!("`{}` stands before any section: put `[Global]` first", entry.key);
-                        return Err(CloudConfigError::new(line, what));
-                    }
-                }
+                let Some(section) = sections.last_mut() else {
+                    let what = format!("`{}` stands before any section: put `[Global]` first", entry.key);
+                    return Err(CloudConfigError::new(line, what));
+                };
+                section.entries.push(entry);
             }
             Some(other) => {
                 let what = format!("a line cannot start with `{}`", other.escape_default());

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use portcullis_core::Direction;
 use portcullis_ovn::Model;
-use portcullis_ovn::objects::{Network, Port, Router};
+use portcullis_ovn::objects::{Network, Port, Router, Subnet};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
 pub(crate) use self::question::PARTS;
 
 use self::end::{End, Said};
-use self::question::{Packet, Question, Who};
+use self::question::{Named, Packet, Question, Who};
 use crate::attributes::View;
 use crate::error::Error;
 use crate::request::Request;
@@ -46,19 +46,7 @@ pub(crate) fn answer(networking: &Networking, request: &Request, context: &Conte
             };
             (vec![said(&model, port, packet, *direction, local, *remote)?], None)
         }
-        Who::Two { from, to, version } => {
-            let (from, to) = (port(*from)?, port(*to)?);
-            let wanted = |address: &IpAddr| version.is_none_or(|version| address.is_ipv4() == (version == 4));
-            let has =
-                |port: &Port, v4: bool| port.fixed_ips.iter().any(|fixed| fixed.address.is_ipv4() == v4);
-            let sender = address_of(from, |address| wanted(address) && has(to, address.is_ipv4()))?;
-            let receiver = address_of(to, |address| address.is_ipv4() == sender.is_ipv4())?;
-            let ends = vec![
-                said(&model, from, packet, Direction::Egress, sender, receiver)?,
-                said(&model, to, packet, Direction::Ingress, receiver, sender)?,
-            ];
-            (ends, Some(path(&view, (from, sender), (to, receiver))))
-        }
+        Who::Two { from, to, version } => between(&view, packet, *from, *to, *version)?,
     };
     let is_joined = path.as_ref().is_none_or(Result::is_ok);
     let passes = is_joined && ends.iter().all(|end| end.decision.passes());
@@ -76,6 +64,78 @@ pub(crate) fn answer(networking: &Networking, request: &Request, context: &Conte
     }
     Ok(Answer::ok(json!({ "explain": explained })))
 }
+
+/// What each end says that is a port of ours, and how packets get from one to the other if both are.
+fn between<'a>(
+    view: &View<'a>,
+    packet: &Packet,
+    from: Named,
+    to: Named,
+    version: Option<i64>,
+) -> Result<(Vec<Said<'a>>, Option<Path>), Error> {
+    let (sender, receiver) = (port_of(view, from, "from_port_id")?, port_of(view, to, "to_port_id")?);
+    let is_v4 = from.address.or(to.address).map(|address| address.is_ipv4());
+    let is_v4 = is_v4.or_else(|| version.map(|version| version == 4));
+    let has = |port: Option<&Arc<Port>>, v4: bool| {
+        port.is_none_or(|port| port.fixed_ips.iter().any(|fixed| fixed.address.is_ipv4() == v4))
+    };
+    // Without a word on it, the first family that both have.
+    let is_wanted = |address: &IpAddr, other: Option<&Arc<Port>>| {
+        is_v4.map_or_else(|| has(other, address.is_ipv4()), |v4| address.is_ipv4() == v4)
+    };
+    let address =
+        |end: Named, port: Option<&Arc<Port>>, wanted: &dyn Fn(&IpAddr) -> bool| match (end.address, port) {
+            (Some(address), _) => Ok(address),
+            (None, Some(port)) => address_of(port, wanted),
+            (None, None) => Err(Error::invalid_input("an end has neither a port nor an address")),
+        };
+    let source = address(from, sender, &|address| is_wanted(address, receiver))?;
+    let target = address(to, receiver, &|address| address.is_ipv4() == source.is_ipv4())?;
+    let mut ends = Vec::new();
+    if let Some(port) = sender {
+        ends.push(said(view.model, port, packet, Direction::Egress, source, target)?);
+    }
+    if let Some(port) = receiver {
+        ends.push(said(view.model, port, packet, Direction::Ingress, target, source)?);
+    }
+    match (sender, receiver) {
+        (Some(one), Some(other)) if one.meta.id == other.meta.id => Err(question::itself()),
+        (Some(sender), Some(receiver)) => Ok((ends, Some(path(view, (sender, source), (receiver, target))))),
+        (None, None) => Err(Error::invalid_input(format!(
+            "neither {source} nor {target} is an address of a port: one end must be a port of yours"
+        ))),
+        _ => Ok((ends, None)),
+    }
+}
+
+/// The port that is meant by a name; nothing if it is an address that none has of whom who asks may know.
+fn port_of<'a>(view: &View<'a>, named: Named, part: &str) -> Result<Option<&'a Arc<Port>>, Error> {
+    let address = match (named.port, named.address) {
+        (Some(id), _) => return find::<Ports>(view, &id.to_string()).map(Some),
+        (None, Some(address)) => address,
+        (None, None) => return Ok(None),
+    };
+    let model = view.model;
+    let subnets = model.all::<Subnet>(None).filter(|subnet| subnet.cidr.contains(address));
+    let holders = subnets.filter_map(|subnet| model.get::<Port>(model.holder(subnet.meta.id, address)?));
+    // What keeps a floating address is plugged into nothing.
+    let holders = holders.filter(|port| !port.is_floating_ip() && Ports::is_visible(port, view));
+    let holders: Vec<&Arc<Port>> = holders.collect();
+    if let [_, _, ..] = holders.as_slice() {
+        let names: Vec<String> = holders
+            .iter()
+            .map(|port| format!("{} (network {})", port.meta.id, text::network(model, port.network)))
+            .collect();
+        return Err(Error::invalid_input(format!(
+            "{address} is an address of several ports: say which by {part}: {}",
+            names.join(", ")
+        )));
+    }
+    Ok(holders.first().copied())
+}
+
+/// How packets get from one port to another; or why they do not.
+type Path = Result<String, String>;
 
 fn verdict(passes: bool) -> &'static str {
     if passes { "allow" } else { "drop" }
@@ -104,7 +164,7 @@ fn address_of(port: &Port, wanted: impl Fn(&IpAddr) -> bool) -> Result<IpAddr, E
 }
 
 /// How packets get from one port to another; or that they do not.
-fn path(view: &View<'_>, from: (&Port, IpAddr), to: (&Port, IpAddr)) -> Result<String, String> {
+fn path(view: &View<'_>, from: (&Port, IpAddr), to: (&Port, IpAddr)) -> Path {
     let model = view.model;
     if from.0.network == to.0.network {
         return Ok("the same network".to_owned());

@@ -20,8 +20,15 @@ pub(super) struct Question {
 pub(super) enum Who {
     /// One of our ports and an address.
     One { port: Uuid, direction: Direction, remote: IpAddr, local: Option<IpAddr> },
-    /// Two of our ports.
-    Two { from: Uuid, to: Uuid, version: Option<i64> },
+    /// A sender and a receiver, of which one at least is a port of ours.
+    Two { from: Named, to: Named, version: Option<i64> },
+}
+
+/// An end, by its port, by its address, or by both.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Named {
+    pub(super) port: Option<Uuid>,
+    pub(super) address: Option<IpAddr>,
 }
 
 /// What the packet carries.
@@ -47,7 +54,9 @@ impl Packet {
 }
 
 /// The parts of a question.
-pub(crate) const PARTS: [(&str, Kind); 12] = [
+pub(crate) const PARTS: [(&str, Kind); 14] = [
+    ("source_ip", Kind::Address),
+    ("destination_ip", Kind::Address),
     ("port_id", Kind::Id),
     ("direction", DIRECTION),
     ("remote_ip", Kind::Address),
@@ -74,8 +83,8 @@ impl Question {
             parts.insert(name.clone(), value);
         }
         let parts = Parts(parts);
-        let (one, two) =
-            (["port_id", "direction", "remote_ip", "local_ip"], ["from_port_id", "to_port_id", "ip_version"]);
+        let one = ["port_id", "direction", "remote_ip", "local_ip"];
+        let two = ["from_port_id", "to_port_id", "source_ip", "destination_ip", "ip_version"];
         let given = |names: &[&'static str]| names.iter().copied().find(|name| parts.0.contains_key(*name));
         if let (Some(one), Some(two)) = (given(&one), given(&two)) {
             return Err(Error::bad_request(format!(
@@ -93,17 +102,45 @@ impl Question {
                 _ => Direction::Ingress,
             };
             Who::One { port: parts.parsed("port_id")?, direction, remote, local }
-        } else if parts.0.contains_key("from_port_id") {
-            let (from, to): (Uuid, Uuid) = (parts.parsed("from_port_id")?, parts.parsed("to_port_id")?);
-            if from == to {
-                return Err(Error::invalid_input("a port sends nothing to itself"));
-            }
-            Who::Two { from, to, version: parts.number("ip_version") }
+        } else if given(&two).is_some() {
+            between(&parts)?
         } else {
-            return Err(missing("port_id"));
+            return Err(Error::bad_request(
+                "Failed to parse request. Required are 'source_ip' and 'destination_ip', 'from_port_id' and 'to_port_id', \
+                 or 'port_id', 'direction' and 'remote_ip'",
+            ));
         };
         Ok(Question { who, packet: packet(&parts)? })
     }
+}
+
+/// Who sends, and to whom.
+fn between(parts: &Parts) -> Result<Who, Error> {
+    let from = Named { port: parts.given("from_port_id")?, address: parts.given("source_ip")? };
+    let to = Named { port: parts.given("to_port_id")?, address: parts.given("destination_ip")? };
+    // Who asks in one way is told what is missing in the same.
+    let by_port = from.port.is_some() || to.port.is_some();
+    for (end, port, address) in [(from, "from_port_id", "source_ip"), (to, "to_port_id", "destination_ip")] {
+        if end.port.is_none() && end.address.is_none() {
+            return Err(missing(if by_port { port } else { address }));
+        }
+    }
+    let version = parts.number("ip_version");
+    let is_v4 = |end: Named| end.address.map(|address| address.is_ipv4());
+    let families = [is_v4(from), is_v4(to), version.map(|version| version == 4)];
+    let families: Vec<bool> = families.into_iter().flatten().collect();
+    if families.windows(2).any(|pair| pair[0] != pair[1]) {
+        return Err(Error::invalid_input("source_ip, destination_ip and ip_version are not of one family"));
+    }
+    if from.port.is_some() && from.port == to.port {
+        return Err(itself());
+    }
+    Ok(Who::Two { from, to, version })
+}
+
+/// That both ends are one.
+pub(super) fn itself() -> Error {
+    Error::invalid_input("a port sends nothing to itself")
 }
 
 fn missing(name: &str) -> Error {
@@ -124,6 +161,10 @@ impl Parts {
 
     fn parsed<T: std::str::FromStr>(&self, name: &str) -> Result<T, Error> {
         self.required(name)?.parse().map_err(|_| missing(name))
+    }
+
+    fn given<T: std::str::FromStr>(&self, name: &str) -> Result<Option<T>, Error> {
+        self.0.contains_key(name).then(|| self.parsed(name)).transpose()
     }
 
     fn number(&self, name: &str) -> Option<i64> {

@@ -1,12 +1,11 @@
 //! Explanations in the words of people.
 
 use portcullis_core::{Cidr, Direction, Family, Protocol};
-use portcullis_ovn::Model;
 use portcullis_ovn::objects::{AddressGroup, Meta, Network, Port, Rule, SecurityGroup};
+use portcullis_ovn::{Model, acl};
 use uuid::Uuid;
 
 use super::end::{Decision, Said};
-use crate::access;
 use crate::attributes::View;
 use crate::resources::Resource;
 use crate::resources::address_group::AddressGroups;
@@ -25,13 +24,18 @@ pub(super) fn group(view: &View<'_>, id: Uuid) -> Option<String> {
     SecurityGroups::is_visible(group, view).then(|| name(&group.meta))
 }
 
+/// What a network is called.
+pub(super) fn network(model: &Model, id: Uuid) -> String {
+    model.get::<Network>(id).map_or_else(String::new, |network| name(&network.meta))
+}
+
 /// `in tcp 22 from group dev`.
 pub(super) fn rule(view: &View<'_>, rule: &Rule) -> String {
     let (way, preposition) = match rule.direction {
         Direction::Ingress => ("in", "from"),
         Direction::Egress => ("out", "to"),
     };
-    let traffic = access::traffic(rule).map_or_else(|| "nothing".to_owned(), |traffic| traffic.to_string());
+    let traffic = acl::traffic(rule).map_or_else(|| "nothing".to_owned(), |traffic| traffic.to_string());
     let peer = match (&rule.remote_prefix, rule.remote_group, rule.remote_address_group) {
         (Some(prefix), ..) => prefix.clone(),
         (None, Some(id), _) => {
@@ -56,8 +60,7 @@ pub(super) fn rule(view: &View<'_>, rule: &Rule) -> String {
 /// What happens at a port, as a small table.
 pub(super) fn of_end(view: &View<'_>, said: &Said<'_>) -> String {
     let port = said.end.port;
-    let network =
-        view.model.get::<Network>(port.network).map_or_else(String::new, |network| name(&network.meta));
+    let network = network(view.model, port.network);
     let verdict = if said.decision.passes() { "ALLOW" } else { "DROP" };
     let mut rows: Vec<[String; 4]> = said
         .rules

@@ -181,7 +181,8 @@ impl Document {
         question["required"] = json!(["protocol"]);
         question["additionalProperties"] = json!(false);
         question["description"] = json!(
-            "A port, a direction and an address at the other end; or two ports. And what the packet carries."
+            "The addresses of both ends, or two ports; or a port, a direction and an address at the other end. And what the \
+             packet carries."
         );
         let (text, verdict) =
             (json!({"type": "string"}), json!({"type": "string", "enum": ["allow", "drop"]}));

@@ -92,7 +92,7 @@ impl Resource for AddressGroups {
         if draft.rules_to(id).next().is_some() {
             return Err(Error::conflict(
                 "AddressGroupInUse",
-                format!("Address group {id} is in use on one or more security group rules"),
+                format!("Address group {id} is in use on one or more security group rules."),
             ));
         }
         super::remove_policies(draft, id);

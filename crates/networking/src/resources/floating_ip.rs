@@ -1,6 +1,7 @@
 use std::net::IpAddr;
 use std::sync::{Arc, LazyLock};
 
+use portcullis_core::Family;
 use portcullis_ovn::objects::{FloatingIp, Meta, Network, Port, Router};
 use portcullis_ovn::{Draft, Model};
 use serde_json::{Value, json};
@@ -28,7 +29,14 @@ static ATTRIBUTES: LazyLock<Vec<Attribute<FloatingIp>>> = LazyLock::new(|| {
         .admin_sets(|| Value::Null),
         Attribute::new("floating_network_id", Kind::Id, |floating: &FloatingIp, _| json!(floating.network))
             .required(),
-        Attribute::new("subnet_id", Kind::IdOrNull, |_: &FloatingIp, _| Value::Null).post().no_query(),
+        Attribute::new("subnet_id", Kind::IdOrNull, |floating: &FloatingIp, view| {
+            let keeper = view.model.get::<Port>(floating.port);
+            let fixed =
+                keeper.and_then(|port| port.fixed_ips.iter().find(|fixed| fixed.address == floating.address));
+            json!(fixed.map(|fixed| fixed.subnet))
+        })
+        .post()
+        .no_query(),
         Attribute::new("port_id", Kind::IdOrNull, |floating: &FloatingIp, _| json!(floating.fixed_port))
             .post()
             .put(),
@@ -72,6 +80,8 @@ impl Resource for FloatingIps {
     const NAME: &'static str = "floatingip";
     const PLURAL: &'static str = "floatingips";
     const COLLECTION: &'static str = "floatingips";
+    const CHOSEN: &'static [&'static str] =
+        &["floating_ip_address", "subnet_id", "fixed_ip_address", "router_id"];
 
     fn attributes() -> &'static [Attribute<FloatingIp>] {
         &ATTRIBUTES
@@ -97,6 +107,10 @@ impl Resource for FloatingIps {
         if !network.external {
             return Err(bad_request(format!("Network {} is not a valid external network", network.meta.id)));
         }
+        if !draft.subnets_of_network(network.meta.id).any(|subnet| subnet.family() == Family::V4) {
+            let message = format!("Network {} does not contain any IPv4 subnet", network.meta.id);
+            return Err(bad_request(message));
+        }
         let mut meta = common::meta(context, input)?;
         quota::check::<FloatingIp>(draft, context, &meta.project, 1)?;
         meta.revision = 0;
@@ -104,7 +118,7 @@ impl Resource for FloatingIps {
         let keeper = keeper(draft, context, &network, id, input)?;
         let address = keeper.fixed_ips.iter().map(|fixed| fixed.address).find(IpAddr::is_ipv4);
         let address = address.ok_or_else(|| {
-            Error::conflict(
+            Error::invalid(
                 "ExternalIpAddressExhausted",
                 format!("Unable to find any IP address on external network {}.", network.meta.id),
             )
@@ -225,18 +239,18 @@ fn give(draft: &Draft, context: &Context, floating: &mut FloatingIp, wish: &Wish
             )));
         }
     };
-    let taken = draft.floating_ips_of_port(id).find(|other| {
+    let is_taken = draft.floating_ips_of_port(id).any(|other| {
         other.meta.id != floating.meta.id
             && other.fixed_address == Some(chosen.address)
             && other.network == floating.network
     });
-    if let Some(other) = taken {
+    if is_taken {
         return Err(Error::conflict(
             "FloatingIPPortAlreadyAssociated",
             format!(
                 "Cannot associate floating IP {} ({}) with port {id} using fixed IP {}, as that fixed IP already has a floating IP on \
                  external network {}.",
-                floating.address, other.meta.id, chosen.address, floating.network
+                floating.address, floating.meta.id, chosen.address, floating.network
             ),
         ));
     }
@@ -246,7 +260,7 @@ fn give(draft: &Draft, context: &Context, floating: &mut FloatingIp, wish: &Wish
             Error::not_found(
                 "ExternalGatewayForFloatingIPNotFound",
                 format!(
-                    "External network {} is not reachable from subnet {}. Therefore, cannot associate Port {id} with a Floating \
+                    "External network {} is not reachable from subnet {}.  Therefore, cannot associate Port {id} with a Floating \
                      IP.",
                     floating.network, chosen.subnet
                 ),
@@ -266,10 +280,7 @@ fn named_way(draft: &Draft, context: &Context, outside: Uuid, router: Uuid) -> R
     if found.gateway.as_ref().is_some_and(|gateway| gateway.network == outside) {
         return Ok(router);
     }
-    Err(Error::conflict(
-        "RouterNotConnectedToFloatingNetwork",
-        format!("Router {router} has no gateway on external network {outside}."),
-    ))
+    Err(Error::conflict("Conflict", format!("Router {router} has no external gateway on network {outside}.")))
 }
 
 /// The router between a subnet and an outside network; the one that the subnet's hosts send to, if there are several.

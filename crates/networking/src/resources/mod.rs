@@ -58,6 +58,9 @@ pub(crate) trait Resource: Send + Sync + 'static {
     /// Filters besides the attributes; [`Resource::wants`] knows them.
     const FILTERS: &'static [&'static str] = &[];
 
+    /// Attributes that the server chooses where a request to create says null.
+    const CHOSEN: &'static [&'static str] = &[];
+
     fn attributes() -> &'static [Attribute<Self::Object>];
 
     /// The object of an id.
@@ -114,6 +117,11 @@ pub(crate) trait Resource: Send + Sync + 'static {
     /// Makes several at once, all or none.
     fn create_all(draft: &mut Draft, context: &Context, inputs: &[Input]) -> Result<Vec<Uuid>, Error> {
         inputs.iter().map(|input| Self::create(draft, context, input)).collect()
+    }
+
+    /// Whether a request to create could have made an object that has all that it asks for.
+    fn is_meant(_object: &Self::Object, _input: &Input) -> bool {
+        true
     }
 
     /// An object that is as a request to create wants one.

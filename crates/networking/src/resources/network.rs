@@ -274,10 +274,7 @@ pub(crate) fn check_mtu(network: &Network, family: Family) -> Result<(), Error> 
     if network.mtu >= least {
         return Ok(());
     }
-    let message = format!(
-        "MTU of {} is not allowed on network {}, since {family} needs at least {least}.",
-        network.mtu, network.meta.id
-    );
+    let message = format!("MTU of {} is not valid, subnet requires a minimum of {least}", network.meta.id);
     Err(Error::conflict("NetworkMTUSubnetConflict", message))
 }
 

@@ -200,6 +200,7 @@ impl Resource for Ports {
     const PLURAL: &'static str = "ports";
     const COLLECTION: &'static str = "ports";
     const FILTERS: &'static [&'static str] = &["fixed_ips", "ip_allocation"];
+    const CHOSEN: &'static [&'static str] = &["mac_address", "security_groups"];
 
     fn attributes() -> &'static [Attribute<Port>] {
         &ATTRIBUTES
@@ -256,6 +257,11 @@ impl Resource for Ports {
             return Some(Box::new(model.ports_of_subnet(subnet.parse().ok()?)));
         }
         super::by_id_or_name(query, model)
+    }
+
+    /// What a router has, or a floating address, is no port for a machine that asks for any.
+    fn is_meant(port: &Port, input: &Input) -> bool {
+        input.has("device_owner") || !port.device_owner.starts_with("network:")
     }
 
     fn create(draft: &mut Draft, context: &Context, input: &Input) -> Result<Uuid, Error> {
@@ -482,7 +488,7 @@ fn name_device(draft: &Draft, context: &Context, port: &mut Port) -> Result<(), 
         return Err(Error::conflict(
             "DeviceIDNotOwnedByTenant",
             format!(
-                "The following device_id {id} is not owned by your project or matches another project's router."
+                "The following device_id {id} is not owned by your project or matches another project router."
             ),
         ));
     }
@@ -610,7 +616,7 @@ fn address_pairs(input: &Input) -> Result<Option<Vec<AddressPair>>, Error> {
     let Some(list) = input.list("allowed_address_pairs") else { return Ok(None) };
     if list.len() > MOST {
         return Err(Error::invalid(
-            "AddressPairsExhausted",
+            "AllowedAddressPairExhausted",
             format!("The number of allowed address pair exceeds the maximum {MOST}."),
         ));
     }
@@ -665,7 +671,8 @@ fn check_together(draft: &Draft, port: &Port) -> Result<(), Error> {
     if kinds.len() > 1 {
         return Err(Error::conflict(
             "SecurityGroupConflict",
-            "Error adding stateful and stateless security groups to one port: a port's groups must all be the one or the other.",
+            "Error Cannot apply both stateful and stateless security groups on the same port at the same time while \
+             attempting the operation.",
         ));
     }
     Ok(())

@@ -106,7 +106,13 @@ async fn update(
         return Err(Error::forbidden("update_quota"));
     }
     let mut given = request.one("quota")?;
-    let force = given.remove("force") == Some(Value::Bool(true));
+    let force = match given.remove("force") {
+        Some(force) => {
+            Kind::Truth.check(&force).map_err(|reason| Error::invalid_attribute("force", reason))?
+        }
+        None => Value::Bool(false),
+    };
+    let force = force == Value::Bool(true);
     // What it asks for is done unless `force` is given.
     given.remove("check_limit");
     let given = checked(&given)?;

@@ -549,7 +549,7 @@ pub(crate) fn remove_interface(
             if let Some(subnet) = subnet
                 && !found.fixed_ips.iter().any(|fixed| fixed.subnet == subnet)
             {
-                return Err(Error::conflict(
+                return Err(Error::invalid(
                     "SubnetMismatchForPort",
                     format!("Subnet on port {port} does not match the requested subnet {subnet}."),
                 ));

@@ -340,6 +340,14 @@ fn ports(
     if min.is_none() && max.is_none() {
         return Ok((None, None));
     }
+    let no_port = |value: i64| {
+        Error::invalid("SecurityGroupInvalidPortValue", format!("Invalid value for port {value}"))
+    };
+    // What is no number of a port anywhere is told before what it is for.
+    let both = [min, max].into_iter().flatten();
+    if let Some(value) = both.clone().find(|value| u16::try_from(*value).is_err()) {
+        return Err(no_port(value));
+    }
     let Some(protocol) = protocol else {
         return Err(Error::invalid(
             "SecurityGroupProtocolRequiredWithPorts",
@@ -353,7 +361,7 @@ fn ports(
         return Err(Error::invalid(
             "SecurityGroupInvalidProtocolForPort",
             format!(
-                "Invalid protocol {} for port range, only supported for TCP, UDP, UDPLITE, SCTP and DCCP.",
+                "Ports cannot be specified for protocol {}. Ports are only supported for DCCP, SCTP, TCP, UDP, UDPLITE.",
                 text.unwrap_or_default()
             ),
         ));
@@ -373,11 +381,9 @@ fn ports(
             "SecurityGroupInvalidPortRange",
             "For TCP/UDP protocols, port_range_min must be <= port_range_max",
         )),
-        Some(value) => u16::try_from(value).ok().filter(|port| *port > 0).ok_or_else(|| {
-            Error::invalid("SecurityGroupInvalidPortValue", format!("Invalid value for port {value}"))
-        }),
+        Some(value) => u16::try_from(value).ok().filter(|port| *port > 0).ok_or_else(|| no_port(value)),
     };
-    for value in [min, max].into_iter().flatten() {
+    for value in both {
         port(Some(value))?;
     }
     let (min, max) = (port(min)?, port(max)?);
@@ -401,8 +407,8 @@ fn icmp(kind: Option<i64>, code: Option<i64>) -> Result<Ports, Error> {
             )
         }),
     };
-    let kind = byte("type", "port-range-min", kind)?;
-    let code = byte("code", "port-range-max", code)?;
+    let kind = byte("type", "port_range_min", kind)?;
+    let code = byte("code", "port_range_max", code)?;
     match (kind, code) {
         (None, Some(code)) => Err(Error::invalid(
             "SecurityGroupMissingIcmpType",

@@ -23,7 +23,11 @@ pub(super) fn by_attributes<R: Resource>(
         let meta = object.meta();
         meta.project == project
             && meta.name == name
+            && R::is_meant(object, input)
             && input.0.iter().all(|(name, given)| {
+                if given.is_null() && R::CHOSEN.contains(&name.as_str()) {
+                    return true;
+                }
                 let attribute = R::attributes().iter().find(|attribute| attribute.name == name);
                 attribute.is_some_and(|attribute| is_met(given, &(attribute.get)(object, &view)))
             })

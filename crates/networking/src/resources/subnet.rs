@@ -173,8 +173,8 @@ impl Resource for Subnets {
             cidr,
             gateway,
             pools: Vec::new(),
-            dns_nameservers: nameservers(input)?.unwrap_or_default(),
-            host_routes: host_routes(input, cidr)?.unwrap_or_default(),
+            dns_nameservers: nameservers(input, NEW)?.unwrap_or_default(),
+            host_routes: host_routes(input, cidr, NEW)?.unwrap_or_default(),
             dhcp: input.truth("enable_dhcp").unwrap_or(true),
             ipv6_ra_mode: mode(input, "ipv6_ra_mode"),
             ipv6_address_mode: mode(input, "ipv6_address_mode"),
@@ -214,10 +214,11 @@ impl Resource for Subnets {
             subnet.pools = pools;
         }
         check_gateway_beside_pools(&subnet)?;
-        if let Some(nameservers) = nameservers(input)? {
+        let id = old.meta.id.to_string();
+        if let Some(nameservers) = nameservers(input, &id)? {
             subnet.dns_nameservers = nameservers;
         }
-        if let Some(routes) = host_routes(input, subnet.cidr)? {
+        if let Some(routes) = host_routes(input, subnet.cidr, &id)? {
             subnet.host_routes = routes;
         }
         if let Some(dhcp) = input.truth("enable_dhcp") {
@@ -436,13 +437,18 @@ fn given_pools(input: &Input, cidr: Cidr) -> Result<Option<Vec<Pool>>, Error> {
     Ok(Some(pools))
 }
 
-fn nameservers(input: &Input) -> Result<Option<Vec<String>>, Error> {
+/// What errors call a subnet that has no id yet.
+const NEW: &str = "new subnet";
+
+fn nameservers(input: &Input, subnet: &str) -> Result<Option<Vec<String>>, Error> {
     const MOST: usize = 5;
     let Some(servers) = input.parsed_list::<String>("dns_nameservers") else { return Ok(None) };
     if servers.len() > MOST {
         return Err(Error::invalid(
             "DNSNameServersExhausted",
-            format!("Unable to complete operation. The number of DNS nameservers exceeds the limit {MOST}."),
+            format!(
+                "Unable to complete operation for {subnet}. The number of DNS nameservers exceeds the limit {MOST}."
+            ),
         ));
     }
     let mut sorted = servers.clone();
@@ -454,13 +460,15 @@ fn nameservers(input: &Input) -> Result<Option<Vec<String>>, Error> {
     Ok(Some(servers))
 }
 
-fn host_routes(input: &Input, cidr: Cidr) -> Result<Option<Vec<Route>>, Error> {
+fn host_routes(input: &Input, cidr: Cidr, subnet: &str) -> Result<Option<Vec<Route>>, Error> {
     const MOST: usize = 20;
     let Some(routes) = routes(input, "host_routes") else { return Ok(None) };
     if routes.len() > MOST {
         return Err(Error::invalid(
             "HostRoutesExhausted",
-            format!("Unable to complete operation. The number of host routes exceeds the limit {MOST}."),
+            format!(
+                "Unable to complete operation for {subnet}. The number of host routes exceeds the limit {MOST}."
+            ),
         ));
     }
     for route in &routes {

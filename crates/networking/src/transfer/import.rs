@@ -30,7 +30,7 @@ pub(crate) async fn answer(
     let text = std::str::from_utf8(&request.body).map_err(|_| Error::bad_request("The file is not UTF-8"))?;
     let file = yaml::read(text).map_err(Error::bad_request)?;
     let project = project(request, &context)?;
-    let prune = flag(&request.query, "prune");
+    let prune = flag(&request.query, "prune")?;
     networking
         .change(context, move |draft, context| {
             let mut import = Import { context, project: &project, told: Told::default() };

@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock};
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
-use axum::http::{Request, StatusCode};
+use axum::http::{HeaderMap, Request, StatusCode};
 use portcullis_networking::{Authenticate, Caller, Error, Networking, Settings};
 use portcullis_ovn::{Options, Store, StoreSettings};
 use portcullis_ovsdb::Transaction;
@@ -51,6 +51,7 @@ pub(crate) struct Api {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
     pub(crate) text: String,
     pub(crate) body: Value,
 }
@@ -78,6 +79,10 @@ impl Api {
     }
 
     pub(crate) fn with(options: Options) -> Arc<Self> {
+        Self::under(Settings::default(), options)
+    }
+
+    pub(crate) fn under(settings: Settings, options: Options) -> Arc<Self> {
         let ovn = portcullis_testkit::ovn();
         let remotes = vec![ovn.northbound().parse().unwrap()];
         let (store, router) = RUNTIME.block_on(async {
@@ -90,7 +95,7 @@ impl Api {
                 options,
             });
             store.opened().await.unwrap();
-            let router = Networking::new(store.clone(), Settings::default(), Arc::new(Words), false).router();
+            let router = Networking::new(store.clone(), settings, Arc::new(Words), false).router();
             (store, router)
         });
         Arc::new(Api { ovn, store, router })
@@ -159,11 +164,13 @@ impl User {
         let router = self.api.router.clone();
         RUNTIME.block_on(async move {
             let response = router.oneshot(request).await.unwrap();
-            let status = response.status();
+            let (status, headers) = (response.status(), response.headers().clone());
+            let number = headers["x-openstack-request-id"].to_str().unwrap();
+            assert!(number.strip_prefix("req-").is_some_and(|id| Uuid::try_parse(id).is_ok()), "{number}");
             let bytes = to_bytes(response.into_body(), usize::MAX).await.unwrap();
             let text = String::from_utf8(bytes.to_vec()).unwrap();
             let body = serde_json::from_str(&text).unwrap_or(Value::Null);
-            Reply { status, text, body }
+            Reply { status, headers, text, body }
         })
     }
 

@@ -51,6 +51,33 @@ fn a_dry_run_tells_and_does_nothing() {
     assert_eq!(user.get(&format!("ports/{port}"))["port"]["name"], "");
 }
 
+/// Who misspells that nothing shall be changed does not want the change.
+#[test]
+fn a_wish_that_is_not_understood_is_refused() {
+    let user = shared().user("member");
+    let network = user.network();
+    for wish in
+        ["dry_run", "dry_run=", "dry_run=yes", "dry_run=null", "dry_run=true&dry_run=x", "%64ry_run=t"]
+    {
+        for reply in [
+            user.delete(&format!("networks/{network}?{wish}")),
+            user.put(&format!("networks/{network}?{wish}"), json!({"network": {"name": "x"}})),
+            user.post(&format!("networks?{wish}"), json!({"network": {}})),
+            user.put(&format!("security-groups/import?{wish}"), json!({"security_groups": []})),
+        ] {
+            assert_eq!((reply.status.as_u16(), reply.kind()), (400, "HTTPBadRequest"), "{wish}");
+            assert!(reply.message().starts_with("Invalid input for dry_run. Reason: '"), "{}", reply.text);
+        }
+    }
+    let twice = user.post("networks?idempotent=maybe", json!({"network": {"name": "n"}}));
+    assert_eq!((twice.status.as_u16(), twice.kind()), (400, "HTTPBadRequest"));
+    let pruned = user.put("security-groups/import?prune=maybe", json!({"security_groups": []}));
+    assert_eq!((pruned.status.as_u16(), pruned.kind()), (400, "HTTPBadRequest"));
+    let networks = user.get("networks")["networks"].clone();
+    assert_eq!((networks.as_array().unwrap().len(), &networks[0]["name"]), (1, &json!("n")));
+    assert_eq!(user.delete(&format!("networks/{network}?dry_run=False")).status, 204);
+}
+
 #[test]
 fn what_becomes_reachable_and_unreachable() {
     let user = shared().user("member");

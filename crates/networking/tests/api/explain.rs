@@ -196,6 +196,74 @@ fn a_router_carries_what_it_has_interfaces_for() {
 }
 
 #[test]
+fn addresses_are_enough() {
+    let scene = scene();
+    let user = &scene.user;
+    let send = |user: &User, question: Value| {
+        let mut asked = json!({"protocol": "tcp", "port": 22, "source_port": 40_000});
+        for (key, value) in question.as_object().unwrap() {
+            asked[key] = value.clone();
+        }
+        user.post("explain", asked)
+    };
+    let ask = |question: Value| {
+        let reply = send(user, question);
+        assert_eq!(reply.status, 200, "{}", reply.text);
+        reply.body["explain"].clone()
+    };
+    // From a port to a port.
+    let said = ask(json!({"source_ip": "10.0.7.9", "destination_ip": "10.0.7.20"}));
+    assert_eq!((&said["verdict"], &said["path"]), (&json!("allow"), &json!("the same network")));
+    let ends = said["ends"].as_array().unwrap();
+    assert_eq!((ends.len(), &ends[1]["port_id"]), (2, &json!(scene.port)));
+    assert_eq!(ends[1]["decided"]["group_id"], scene.group);
+    let laptop = ends[0]["port_id"].clone();
+    let mixed = ask(json!({"from_port_id": laptop, "destination_ip": "10.0.7.20"}));
+    assert_eq!(mixed, said, "however they are called");
+    assert_eq!(ask(json!({"from_port_id": laptop, "to_port_id": scene.port})), said);
+
+    // From outside to a port, and from a port to outside.
+    let said = ask(json!({"source_ip": "192.0.2.1", "destination_ip": "10.0.7.20"}));
+    let ends = said["ends"].as_array().unwrap();
+    assert_eq!((&said["verdict"], ends.len(), said.get("path")), (&json!("drop"), 1, None));
+    assert_eq!((&ends[0]["direction"], &ends[0]["remote_ip"]), (&json!("ingress"), &json!("192.0.2.1")));
+    let said = ask(json!({"source_ip": "fd00:7::20", "destination_ip": "2001:db8::1"}));
+    assert_eq!((&said["verdict"], &said["ends"][0]["direction"]), (&json!("allow"), &json!("egress")));
+
+    let refused = |user: &User, question: Value, part: &str| {
+        let reply = send(user, question.clone());
+        assert_eq!(reply.status, 400, "{question}: {}", reply.text);
+        assert!(reply.message().contains(part), "{question}: {}", reply.message());
+    };
+    refused(user, json!({"source_ip": "10.0.7.9"}), "Required attribute 'destination_ip'");
+    refused(user, json!({"from_port_id": laptop}), "Required attribute 'to_port_id'");
+    refused(user, json!({"ip_version": 4}), "Required attribute 'source_ip'");
+    refused(user, json!({}), "'source_ip' and 'destination_ip'");
+    refused(user, json!({"source_ip": "10.0.7.9", "destination_ip": "10.0.7.9"}), "to itself");
+    refused(user, json!({"source_ip": "10.0.7.9", "destination_ip": "fd00:7::20"}), "not of one family");
+    refused(user, json!({"source_ip": "192.0.2.1", "destination_ip": "192.0.2.2"}), "neither 192.0.2.1 nor");
+    refused(user, json!({"port_id": scene.port, "source_ip": "10.0.7.9"}), "ask one question");
+    // A stranger knows of none of them.
+    let stranger = shared().user("member");
+    refused(&stranger, json!({"source_ip": "10.0.7.9", "destination_ip": "10.0.7.20"}), "neither 10.0.7.9");
+
+    // The same addresses once more: now it must be said which.
+    let twin = user.network();
+    user.subnet(&twin, "10.0.7.0/24");
+    let other = user.port(json!({"network_id": twin, "fixed_ips": [{"ip_address": "10.0.7.20"}]}));
+    let question = json!({"source_ip": "10.0.7.9", "destination_ip": "10.0.7.20"});
+    for part in [&*id(&other), &*scene.port, "several ports", "to_port_id"] {
+        refused(user, question.clone(), part);
+    }
+    let mut question = question;
+    question["to_port_id"] = json!(scene.port);
+    assert_eq!(ask(question.clone())["verdict"], "allow");
+    question["to_port_id"] = other["id"].clone();
+    let said = ask(question);
+    assert!(said["path"].as_str().unwrap().starts_with("no router joins"), "{said}");
+}
+
+#[test]
 fn groups_of_others_are_not_told_of() {
     let api = shared();
     let (owner, other) = (api.user("member"), api.user("member"));

@@ -5,16 +5,20 @@
 
 mod availability;
 mod away;
+mod binding;
 mod client;
 mod default_rules;
 mod drift;
 mod dry_run;
+mod errors;
 mod explain;
 mod hostile;
 mod idempotent;
+mod members;
 mod openapi;
 mod packets;
 mod pages;
+mod port_security;
 mod ports;
 mod quotas;
 mod rbac_policies;

@@ -92,6 +92,7 @@ fn merge(into: &mut Value, from: &Value) {
 
 pub(crate) const SSH: Target = Target::Tcp(22);
 const TELNET: Target = Target::Tcp(23);
+const UDP: Target = Target::Udp(22);
 
 pub(crate) fn ssh() -> Value {
     json!({"protocol": "tcp", "port_range_min": 22, "port_range_max": 22})
@@ -111,10 +112,12 @@ fn only_what_a_group_allows_gets_through() {
     lab.settle();
     eventually("ssh gets through", || one.reaches(&two, SSH));
     assert!(!one.reaches(&two, TELNET) && !one.reaches(&two, Target::Icmp), "only ssh was allowed");
+    assert!(!one.reaches(&two, UDP), "and only by TCP");
 
     lab.change_port(&two, json!({"security_groups": [], "port_security_enabled": false}));
     lab.settle();
     eventually("an unfiltered port takes everything", || one.reaches(&two, TELNET));
+    assert!(one.reaches(&two, UDP) && one.reaches(&two, Target::Icmp), "whatever it is");
 
     lab.change_port(&two, json!({"port_security_enabled": true}));
     lab.settle();
@@ -141,9 +144,12 @@ fn remote_groups_follow_their_ports() {
     let mut rule = ssh();
     rule["remote_group_id"] = operators["id"].clone();
     lab.allow(&web, "ingress", rule);
+    // So that who does not get in by ssh is known to be there.
+    lab.allow(&web, "ingress", json!({"protocol": "tcp", "port_range_min": 23, "port_range_max": 23}));
     let server = lab.machine(&network, json!({"security_groups": [web["id"]]}));
     let client = lab.machine(&network, json!({}));
     lab.settle();
+    eventually("anybody is heard", || client.reaches(&server, TELNET));
     assert!(!client.reaches(&server, SSH), "it is no operator");
 
     let groups = json!({"security_groups": [operators["id"]]});
@@ -151,9 +157,60 @@ fn remote_groups_follow_their_ports() {
     lab.settle();
     eventually("an operator may", || client.reaches(&server, SSH));
 
+    // Whoever has an address next is asked for.
+    let forget = || server.host.run("ip neighbour flush dev eth0");
+
+    // With another address it is still one, and who has the old one next is not.
+    let old = client.address.clone();
+    lab.change_port(&client, json!({"fixed_ips": [{"ip_address": "10.0.0.77"}]}));
+    client.host.run(&format!("ip address del {old}/24 dev eth0"));
+    client.host.run("ip address add 10.0.0.77/24 dev eth0");
+    lab.settle();
+    eventually("under its new address too", || client.reaches(&server, SSH));
+    let heir = lab.machine(&network, json!({"fixed_ips": [{"ip_address": old}]}));
+    lab.settle();
+    forget();
+    eventually("the next one is heard", || heir.reaches(&server, TELNET));
+    assert!(!heir.reaches(&server, SSH), "the old address is nobody's that may");
+
     lab.change_port(&client, json!({"security_groups": []}));
     lab.settle();
     eventually("and not any more", || !client.reaches(&server, SSH));
+
+    // Filtered or not, who is in no group is no operator.
+    lab.change_port(&client, json!({"port_security_enabled": false}));
+    lab.settle();
+    eventually("what is not filtered is heard", || client.reaches(&server, TELNET));
+    assert!(!client.reaches(&server, SSH), "nothing stops it from speaking, and nobody lets it in");
+    lab.change_port(&client, json!({"port_security_enabled": true, "security_groups": [operators["id"]]}));
+    lab.settle();
+    eventually("an operator again", || client.reaches(&server, SSH));
+
+    // What is removed leaves its address to somebody who is none.
+    let address = "10.0.0.77";
+    assert_eq!(lab.client.delete(&format!("ports/{}", client.port["id"].as_str().unwrap())).status, 204);
+    let heir = lab.machine(&network, json!({"fixed_ips": [{"ip_address": address}]}));
+    lab.settle();
+    forget();
+    eventually("so is the last one", || heir.reaches(&server, TELNET));
+    assert!(!heir.reaches(&server, SSH), "who has the address now is no operator");
+}
+
+#[test]
+fn a_network_that_filters_nothing_is_as_it_was_without_groups() {
+    let lab = Lab::new();
+    let network = lab.network("10.0.0.0/24");
+    let path = format!("networks/{}", network["id"].as_str().unwrap());
+    let reply = lab.client.put(&path, json!({"network": {"port_security_enabled": false}}));
+    assert_eq!(reply.status, 200, "{}", reply.text);
+    let (one, two) = (lab.machine(&network, json!({})), lab.machine(&network, json!({})));
+    lab.settle();
+    eventually("everything passes", || one.reaches(&two, SSH) && two.reaches(&one, SSH));
+    assert!(one.reaches(&two, UDP) && one.reaches(&two, Target::Icmp), "whatever it is");
+    // In whatever name.
+    one.host.run(&format!("ip address del {}/24 dev eth0", one.address));
+    one.host.run("ip address add 10.0.0.99/24 dev eth0");
+    eventually("nobody minds another address", || one.reaches(&two, SSH));
 }
 
 #[test]
@@ -247,6 +304,72 @@ fn ipv6_is_filtered_like_ipv4() {
         eventually("ssh gets through", || one.reaches(&two, SSH));
         assert!(!one.reaches(&two, TELNET), "only ssh was allowed");
     }
+}
+
+#[test]
+fn ipv6_has_pings_and_remote_groups() {
+    let lab = Lab::new();
+    let network = lab.network("2001:db8::/64");
+    let (operators, web) = (lab.group("operators"), lab.group("web"));
+    let server = lab.machine(&network, json!({"security_groups": [web["id"]]}));
+    let client = lab.machine(&network, json!({"security_groups": [operators["id"]]}));
+    let stranger = lab.machine(&network, json!({}));
+    lab.settle();
+    assert!(!client.reaches(&server, Target::Icmp), "neighbours are found, and nothing more");
+
+    // Every name of the protocol is the one that the family has.
+    let echo = json!({"ethertype": "IPv6", "protocol": "icmp", "port_range_min": 128, "port_range_max": 0});
+    let echo = lab.allow(&web, "ingress", echo);
+    lab.settle();
+    eventually("pings get through", || stranger.reaches(&server, Target::Icmp));
+    assert!(!stranger.reaches(&server, SSH), "and nothing else");
+    assert_eq!(
+        lab.client.delete(&format!("security-group-rules/{}", echo["id"].as_str().unwrap())).status,
+        204
+    );
+    let mut rule = ssh();
+    (rule["ethertype"], rule["remote_group_id"]) = (json!("IPv6"), operators["id"].clone());
+    lab.allow(&web, "ingress", rule);
+    lab.settle();
+    eventually("operators get through", || client.reaches(&server, SSH));
+    assert!(!client.reaches(&server, UDP) && !client.reaches(&server, Target::Icmp), "by ssh alone");
+    assert!(!stranger.reaches(&server, SSH), "nobody else");
+
+    lab.change_port(&client, json!({"security_groups": []}));
+    lab.change_port(&stranger, json!({"security_groups": [operators["id"]]}));
+    lab.settle();
+    eventually("they change places", || stranger.reaches(&server, SSH) && !client.reaches(&server, SSH));
+}
+
+#[test]
+fn ipv6_is_filtered_across_a_router() {
+    let lab = Lab::new();
+    let router = lab.client.make("routers", "router", json!({"name": "r"}));
+    let [operators, others, web] = ["operators", "others", "web"].map(|name| lab.group(name));
+    let mut machines = Vec::new();
+    for (number, group) in [(1, &operators), (2, &others), (3, &web)] {
+        let network = lab.network(&format!("2001:db8:{number}::/64"));
+        let subnets = lab.client.get(&format!("subnets?network_id={}", network["id"].as_str().unwrap()));
+        let subnet = &subnets["subnets"][0];
+        let path = format!("routers/{}/add_router_interface", router["id"].as_str().unwrap());
+        assert_eq!(lab.client.put(&path, json!({"subnet_id": subnet["id"]})).status, 200);
+        let machine = lab.machine(&network, json!({"security_groups": [group["id"]]}));
+        machine.host.default_route(subnet["gateway_ip"].as_str().unwrap());
+        machines.push(machine);
+    }
+    let [one, two, three] = machines.as_slice() else { unreachable!() };
+    lab.settle();
+    assert!(!one.reaches(three, Target::Icmp) && !one.reaches(three, SSH), "nothing was allowed");
+    let icmp = json!({"ethertype": "IPv6", "protocol": "ipv6-icmp", "remote_ip_prefix": "2001:db8:2::/64"});
+    lab.allow(&web, "ingress", icmp);
+    let mut rule = ssh();
+    (rule["ethertype"], rule["remote_group_id"]) = (json!("IPv6"), operators["id"].clone());
+    lab.allow(&web, "ingress", rule);
+    lab.settle();
+    eventually("who is in the range pings", || two.reaches(three, Target::Icmp));
+    eventually("who is in the group gets in", || one.reaches(three, SSH));
+    assert!(!one.reaches(three, Target::Icmp) && !two.reaches(three, SSH), "and not the other way round");
+    assert!(!one.reaches(three, UDP), "nor by UDP");
 }
 
 #[test]

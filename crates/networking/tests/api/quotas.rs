@@ -57,7 +57,11 @@ fn wrong_requests_are_refused() {
         let reply = admin.put(&path, json!({ "quota": quota }));
         assert_eq!((reply.status.as_u16(), reply.message()), (400, message), "{quota}");
     }
-    assert_eq!(admin.put(&path, json!({"quota": {"network": 0, "force": true}})).body["quota"]["network"], 0);
+    assert_eq!(admin.put(&path, json!({"quota": {"network": 0, "force": "maybe"}})).status, 400);
+    for force in [json!(true), json!("true"), json!(1)] {
+        let reply = admin.put(&path, json!({"quota": {"network": 0, "force": force}}));
+        assert_eq!(reply.body["quota"]["network"], 0, "{force}");
+    }
     assert_eq!(admin.put(&path, json!({"x": {}})).status, 400);
     for (reply, status, kind) in [
         (user.put(&path, json!({"quota": {"network": 3}})), 403, "PolicyNotAuthorized"),

@@ -305,10 +305,11 @@ impl Writer {
                     return Err(OpenError::TooNew { found: found.to_owned() });
                 }
             }
-            let foreign: Vec<String> = [SWITCH, ROUTER, PORT_GROUP, ADDRESS_SET, DHCP_OPTIONS]
+            let foreign: Vec<String> = [SWITCH, ROUTER, PORT_GROUP, ADDRESS_SET, DHCP_OPTIONS, NOTE]
                 .into_iter()
                 .filter_map(|table| {
-                    let count = replica.rows(table).filter(|row| meaning(row) == Meaning::Foreign).count();
+                    let foreign = replica.rows(table).filter(|row| meaning(row) == Meaning::Foreign);
+                    let count = foreign.filter(|row| row.uuid() != JOURNAL).count();
                     (count > 0).then(|| format!("{count} in {table}"))
                 })
                 .collect();

@@ -4,12 +4,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use portcullis_ovn::objects::{FixedIp, Network, Port, SecurityGroup, Subnet};
-use portcullis_ovn::{Draft, Rejected, Store, StoreError};
-use portcullis_testkit::{Northbound, Raft};
+use portcullis_ovn::{Draft, Rejected, Store, StoreError, StoreSettings};
+use portcullis_testkit::{Northbound, Raft, Wire, eventually};
 use tokio::task::JoinSet;
 use uuid::Uuid;
 
-use crate::{add_group, add_network, meta, open};
+use crate::{add_group, add_network, meta, open, settings};
 
 #[expect(clippy::unnecessary_wraps, reason = "a decision may be against it; these never are")]
 fn ok<T>(value: T) -> Result<T, Infallible> {
@@ -169,4 +169,62 @@ async fn objects_outlive_the_store() {
     let store = open(&[northbound.remote()]).await;
     assert_eq!(store.model().get::<Network>(id), before.get::<Network>(id));
     assert_eq!(store.model().generation, before.generation, "nothing had to be put right");
+}
+
+/// What is told of every change on the wire, before its answer counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_counts_once_it_is_on_disk_if_that_is_wanted() {
+    for durable in [true, false] {
+        let northbound = Northbound::start();
+        let wire = Wire::to(&northbound.socket());
+        let store = Store::start(StoreSettings { durable, ..settings(&[wire.remote()]) });
+        store.opened().await.unwrap();
+        let id = store.change(|draft| ok(add_network(draft, "net"))).await.unwrap();
+        let edit = move |draft: &mut Draft| {
+            draft.edit::<Network>(id, |network| network.mtu = 1300);
+            ok(())
+        };
+        store.change(edit).await.unwrap();
+        // One that puts right what somebody broke.
+        northbound.nbctl(&["set", "Logical_Switch", &id.to_string(), "name=broken"]);
+        eventually("it was put right", || {
+            northbound.nbctl(&["show"]).contains("net") && store.drift().is_empty()
+        });
+        let remove = move |draft: &mut Draft| {
+            draft.remove::<Network>(id);
+            ok(())
+        };
+        store.change(remove).await.unwrap();
+        let said = wire.heard();
+        let transactions: Vec<_> = said.iter().filter(|message| message["method"] == "transact").collect();
+        assert_eq!(transactions.len(), 4, "{said:#?}");
+        for transaction in transactions {
+            let operations = transaction["params"].as_array().unwrap();
+            let commit = operations.last().filter(|operation| operation["op"] == "commit");
+            let on_disk = commit.is_some_and(|commit| commit["durable"] == true);
+            assert_eq!(on_disk, durable, "{transaction}");
+        }
+    }
+}
+
+/// The server has the change, and nobody hears of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_found_out_is_in_doubt() {
+    let northbound = Northbound::start();
+    let wire = Wire::to(&northbound.socket());
+    let store = open(&[wire.remote()]).await;
+    store.change(|draft| ok(add_network(draft, "before"))).await.unwrap();
+    wire.cut_at_next_transaction();
+    let doubtful = store.change(|draft| ok(add_group(draft, "doubtful"))).await.unwrap_err();
+    assert!(matches!(doubtful, Rejected::Store(StoreError::InDoubt)), "{doubtful:?}");
+    let refused = store.change(|draft| ok(add_group(draft, "refused"))).await.unwrap_err();
+    assert!(matches!(refused, Rejected::Store(StoreError::Unavailable(_))), "{refused:?}");
+    wire.mend();
+    // On what is there now, whatever it is. Who comes at the moment of a refusal gets the same.
+    while store.change(|draft| ok(add_group(draft, "after"))).await.is_err() {}
+    let mut names: Vec<String> =
+        store.model().all::<SecurityGroup>(None).map(|group| group.meta.name.clone()).collect();
+    names.sort();
+    assert_eq!(names, ["after", "doubtful"]);
+    assert!(store.drift().is_empty());
 }

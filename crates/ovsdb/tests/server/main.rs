@@ -18,7 +18,7 @@ use portcullis_testkit::parts::ovn::{self, Ovn};
 use portcullis_testkit::parts::{Authority, Identity, Launch, Namespace, Port, Process, run};
 use uuid::Uuid;
 
-use portcullis_testkit::Northbound;
+use portcullis_testkit::{Northbound, Wire};
 use proxy::Proxy;
 
 const TABLES: &[TableSpec] = &[
@@ -235,6 +235,52 @@ async fn a_lost_leader_is_replaced_and_nothing_acknowledged_is_lost() {
     for (name, uuid) in acknowledged {
         assert_eq!(named(&client, &name), [uuid], "{name}");
     }
+}
+
+/// The old leader lives on, and would pass changes on to the new one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_hands_over_is_left() {
+    let raft = Raft::start();
+    let wires = raft.remotes().map(|remote| Wire::to(Path::new(remote.strip_prefix("unix:").unwrap())));
+    let client = Client::new(settings(&wires.each_ref().map(Wire::remote)));
+    client.connected(PATIENCE).await.unwrap();
+    // Who may follow any member stays with it.
+    let follower = raft.remotes()[(raft.leader() + 1) % 3].clone();
+    let content = Client::new(Settings { leader_only: false, ..settings(&[follower]) });
+    content.connected(PATIENCE).await.unwrap();
+    let mut made = Vec::new();
+    for round in 0..3 {
+        let leader = raft.leader();
+        tokio::task::block_in_place(|| raft.hand_over(leader));
+        let next = tokio::task::block_in_place(|| raft.leader());
+        assert_ne!(next, leader);
+        let follows = async {
+            for number in 0.. {
+                let name = format!("g{round}_{number}");
+                let (uuid, create) = group(&name);
+                match client.transact(&create).await {
+                    Ok(_) => made.push((name.clone(), uuid)),
+                    // It was on its way while the connection was changed.
+                    Err(Error::InDoubt { .. } | Error::Unavailable { .. }) => continue,
+                    Err(other) => panic!("{other}"),
+                }
+                if wires[next].heard().iter().any(|message| message.to_string().contains(&name)) {
+                    break;
+                }
+            }
+        };
+        tokio::time::timeout(PATIENCE, follows).await.expect("changes are sent to who leads now");
+    }
+    for (name, uuid) in made {
+        assert_eq!(named(&client, &name), [uuid], "{name}");
+        let told = async {
+            while named(&content, &name) != [uuid] {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, told).await.unwrap();
+    }
+    assert_eq!((client.copies(), content.copies()), (1, 1), "each went on where it stopped");
 }
 
 /// A database that is served over TLS, to clients with a certificate of `authority` only.

@@ -224,18 +224,18 @@ impl Workload {
 
     fn request(&self, kind: Kind, client: usize) -> (&'static str, String, String) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let group = &self.groups[number % self.groups.len()];
-        let network = &self.networks[number % self.networks.len()];
+        let in_group = &self.groups[number % self.groups.len()];
+        let in_network = &self.networks[number % self.networks.len()];
         match kind {
             Kind::Group => ("POST", "security-groups".to_owned(), wrap("security_group", &group())),
             Kind::Rule => {
-                let rule = rule(group, self.rules + number / self.groups.len());
+                let rule = rule(in_group, self.rules + number / self.groups.len());
                 ("POST", "security-group-rules".to_owned(), wrap("security_group_rule", &rule))
             }
-            Kind::Port => ("POST", "ports".to_owned(), wrap("port", &port(network, group))),
+            Kind::Port => ("POST", "ports".to_owned(), wrap("port", &port(in_network, in_group))),
             Kind::Look | Kind::LookAlone => ("GET", format!("ports/{}", self.ports[client]), String::new()),
             Kind::List => ("GET", "ports?limit=100".to_owned(), String::new()),
-            Kind::Filter => ("GET", format!("ports?network_id={network}"), String::new()),
+            Kind::Filter => ("GET", format!("ports?network_id={in_network}"), String::new()),
         }
     }
 }

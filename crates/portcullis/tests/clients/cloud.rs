@@ -31,9 +31,25 @@ pub(crate) struct Cloud {
     _ports: [Port; 3],
 }
 
+/// A second server.
+pub(crate) struct Another {
+    pub(crate) identity: SocketAddr,
+    pub(crate) networking: SocketAddr,
+    _portcullis: Process,
+    _ports: [Port; 3],
+}
+
 impl Cloud {
     pub(crate) fn start(users: &[User]) -> Self {
         Self::start_with(users, |_, _| {})
+    }
+
+    /// On another northbound database than its own OVN's.
+    pub(crate) fn start_on(users: &[User], remote: &str) -> Self {
+        Self::start_with(users, |drop_ins, _| {
+            let northbound = format!("networking: {{northbound: {{remotes: ['{remote}']}}}}\n");
+            fs::write(drop_ins.join("northbound.yaml"), northbound).unwrap();
+        })
     }
 
     /// With another configuration, by drop-ins in a directory that is handed over with the address of the Networking
@@ -98,8 +114,8 @@ impl Cloud {
         fs::read_to_string(self.path("portcullis.log")).unwrap()
     }
 
-    /// Another server on the same database, with a configuration that differs by a drop-in; and where its identity is.
-    pub(crate) fn another(&self, drop_in: &str) -> (Process, SocketAddr) {
+    /// Another server on the same database, with a configuration that differs by a drop-in.
+    pub(crate) fn another(&self, drop_in: &str) -> Another {
         let directory = self.path("another");
         let ports = [Port::any().unwrap(), Port::any().unwrap(), Port::any().unwrap()];
         let [telemetry, networking, identity] =
@@ -116,7 +132,22 @@ impl Cloud {
             .start(&Namespace::host(), &directory)
             .unwrap();
         portcullis.wait_until(Duration::from_secs(30), || answers(telemetry, "/readyz")).unwrap();
-        (portcullis, identity)
+        Another { _portcullis: portcullis, identity, networking, _ports: ports }
+    }
+
+    /// No limits for a project, which an administrator has.
+    pub(crate) fn without_limits(&self, user: &str, project: &str) -> String {
+        let token = self.token(user, project);
+        let me = self.openstack(user, project, &format!("project show {project} -f value -c id"));
+        let names = ["network", "port", "security_group", "security_group_rule"];
+        let quota: serde_json::Map<_, _> =
+            names.into_iter().map(|name| (name.to_owned(), (-1).into())).collect();
+        let mut connection = Http::connect(&self.networking.to_string()).unwrap();
+        let headers = [("X-Auth-Token", token.as_str())];
+        let path = format!("/v2.0/quotas/{me}");
+        let answer = connection.ask("PUT", &path, &headers, &json!({"quota": quota}).to_string()).unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+        token
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -125,7 +156,19 @@ impl Cloud {
 
     /// A program of the clients, as a user of a project.
     pub(crate) fn command(&self, program: &str, user: &str, project: &str) -> Command {
-        let mut command = Command::new(find(program).unwrap());
+        self.as_user(Command::new(find(program).unwrap()), user, project)
+    }
+
+    /// A line as it is typed, by a user of a project.
+    pub(crate) fn typed(&self, line: &str, user: &str, project: &str) -> Command {
+        let programs = find("openstack").unwrap();
+        let path = format!("{}:{}", programs.parent().unwrap().display(), std::env::var("PATH").unwrap());
+        let mut shell = self.as_user(Command::new("sh"), user, project);
+        shell.env("PATH", path).args(["-c", line]);
+        shell
+    }
+
+    fn as_user(&self, mut command: Command, user: &str, project: &str) -> Command {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("OS_")) {
             command.env_remove(name);
         }

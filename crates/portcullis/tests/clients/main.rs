@@ -4,8 +4,10 @@
 mod ansible;
 mod cloud;
 mod faults;
+mod filters;
 mod openstack;
 mod ovirt;
 mod schemathesis;
 mod serving;
+mod several;
 mod tempest;

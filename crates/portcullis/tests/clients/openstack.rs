@@ -1,10 +1,54 @@
 //! The command line that administrators use.
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::cloud::Cloud;
+use crate::cloud::{Cloud, said};
 
-/// What the guide shows: a group for ssh, a network, a port with the group.
+/// Runs what a guide shows to be typed in its section of that name, as somebody; the section's first block.
+fn follow(guide: &str, section: &str, cloud: &Cloud, user: &str, project: &str) -> usize {
+    let section = guide.split("\n## ").find(|part| part.starts_with(section)).unwrap();
+    let block = section.split("```").nth(1).unwrap();
+    let lines = block.lines().map(|line| line.strip_prefix("$ ").unwrap_or(line));
+    let mut typed = 0;
+    for line in lines.filter(|line| line.starts_with("openstack ")) {
+        said(line, &cloud.typed(line, user, project).output().unwrap());
+        typed += 1;
+    }
+    typed
+}
+
+/// What the guides say is what works.
+#[test]
+fn the_guides_can_be_followed() {
+    let cloud = Cloud::start(&[("ann", "blue", "member"), ("root", "admin", "admin")]);
+    let guide = include_str!("../../../../docs/networking.md");
+    assert_eq!(follow(guide, "The everyday workflow", &cloud, "ann", "blue"), 6);
+    let ann = |words: &str| cloud.openstack("ann", "blue", words);
+    let json = |words: &str| -> Value { serde_json::from_str(&ann(&format!("{words} -f json"))).unwrap() };
+    let port = json("port show app-1");
+    let group = ann("security group show my_app_default -f value -c id");
+    assert_eq!(
+        (&port["security_group_ids"], &port["port_security_enabled"]),
+        (&json!([group]), &json!(true))
+    );
+    let rules = json("security group rule list my_app_default");
+    let ssh: Vec<_> =
+        rules.as_array().unwrap().iter().filter(|rule| rule["Direction"] == "ingress").collect();
+    assert_eq!(
+        (ssh.len(), &ssh[0]["IP Protocol"], &ssh[0]["Port Range"]),
+        (1, &json!("tcp"), &json!("22:22"))
+    );
+
+    let guide = include_str!("../../../../docs/security-groups.md");
+    assert_eq!(follow(guide, "What new groups begin with", &cloud, "root", "admin"), 2);
+    let group = ann("security group create web -f value -c id");
+    let rules = json("security group rule list web --long");
+    let own: Vec<_> =
+        rules.as_array().unwrap().iter().filter(|rule| rule["Remote Security Group"] == *group).collect();
+    assert_eq!(own.len(), 2, "{rules}");
+}
+
+/// The commands of every day, and what they show.
 #[test]
 fn the_command_line_works_as_it_is() {
     let cloud =

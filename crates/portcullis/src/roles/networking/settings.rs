@@ -194,6 +194,16 @@ pub(super) fn mistake(loaded: &Loaded, path: &str, what: impl Into<String>) -> F
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::Sources;
+
+    #[test]
+    fn what_networks_do_that_say_nothing_is_configured() {
+        for (given, expected) in [(None, true), (Some("false"), false), (Some("true"), true)] {
+            let setting = given.map(|value| format!("networking.portSecurity={value}").parse().unwrap());
+            let loaded = Sources::new(None, setting.into_iter().collect()).without_default().load().unwrap();
+            assert_eq!(api(&loaded).unwrap().port_security, expected, "{given:?}");
+        }
+    }
 
     #[test]
     fn who_wants_tls_gets_it_for_every_member() {

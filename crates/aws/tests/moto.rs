@@ -10,79 +10,11 @@ use portcullis_core::{
     Address, Admission, EmptyMeans, Family, Listener, ListenerProtocol, LoadBalancer, Member, Outcome, Owner,
     Scheme, SourceRanges, Target, Want,
 };
-use portcullis_testkit::Http;
-
-/// A call without signature, which moto takes, for what the provider itself never asks for.
-fn call(url: &str, service: &str, version: &str, body: &str) -> String {
-    let host = url.trim_start_matches("http://");
-    let scope = format!(
-        "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=x"
-    );
-    let headers = [("Authorization", scope.as_str()), ("Content-Type", "application/x-www-form-urlencoded")];
-    let body = format!("{body}&Version={version}");
-    let answer = Http::connect(host).unwrap().ask("POST", "/", &headers, &body).unwrap();
-    let text = String::from_utf8(answer.body).unwrap();
-    assert_eq!(answer.status, 200, "{text}");
-    text
-}
-
-fn ec2(url: &str, body: &str) -> String {
-    call(url, "ec2", "2016-11-15", body)
-}
-
-fn elb(url: &str, body: &str) -> String {
-    call(url, "elasticloadbalancing", "2015-12-01", body)
-}
-
-/// What stands in the first element of that name.
-fn text(answer: &str, element: &str) -> String {
-    let start =
-        answer.split(&format!("<{element}>")).nth(1).unwrap_or_else(|| panic!("no {element} in {answer}"));
-    start.split('<').next().unwrap().to_owned()
-}
-
-/// A VPC with two public subnets and two nodes.
-struct Site {
-    vpc: String,
-    nodes: Vec<String>,
-    node_group: String,
-}
-
-fn site(url: &str) -> Site {
-    let vpc = text(&ec2(url, "Action=CreateVpc&CidrBlock=10.0.0.0/16"), "vpcId");
-    let gateway = text(&ec2(url, "Action=CreateInternetGateway"), "internetGatewayId");
-    ec2(url, &format!("Action=AttachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
-    let tables = ec2(url, &format!("Action=DescribeRouteTables&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}"));
-    let table = text(&tables, "routeTableId");
-    ec2(
-        url,
-        &format!(
-            "Action=CreateRoute&RouteTableId={table}&DestinationCidrBlock=0.0.0.0/0&GatewayId={gateway}"
-        ),
-    );
-    let subnets: Vec<String> = [("a", 1), ("b", 2)]
-        .into_iter()
-        .map(|(zone, number)| {
-            let body = format!(
-                "Action=CreateSubnet&VpcId={vpc}&CidrBlock=10.0.{number}.0/24&AvailabilityZone=us-east-1{zone}"
-            );
-            text(&ec2(url, &body), "subnetId")
-        })
-        .collect();
-    let group = format!("Action=CreateSecurityGroup&GroupName=nodes&GroupDescription=nodes&VpcId={vpc}");
-    let node_group = text(&ec2(url, &group), "groupId");
-    let run = format!(
-        "Action=RunInstances&ImageId=ami-12c6146b&MinCount=2&MaxCount=2&SubnetId={}&SecurityGroupId.1={node_group}",
-        subnets[0]
-    );
-    let nodes = ec2(url, &run);
-    let nodes = nodes.split("<instanceId>").skip(1).map(|part| part.split('<').next().unwrap().to_owned());
-    Site { vpc, nodes: nodes.collect(), node_group }
-}
+use portcullis_testkit::AwsSite;
 
 fn want(
     name: &str,
-    site: &Site,
+    site: &AwsSite,
     ports: &[(u16, u16)],
     ranges: Option<Vec<&str>>,
     annotations: &[(&str, &str)],
@@ -113,7 +45,7 @@ fn want(
     }
 }
 
-fn provider(url: &str, site: &Site, config: &str) -> Provider {
+fn provider(url: &str, site: &AwsSite, config: &str) -> Provider {
     let credentials = SharedCredentialsProvider::new(Credentials::new("test", "test", None, None, "test"));
     let (config, _) = CloudConfig::parse(config).unwrap();
     let endpoint = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| url.to_owned());
@@ -127,8 +59,9 @@ fn provider(url: &str, site: &Site, config: &str) -> Provider {
 async fn a_load_balancer_is_made_changed_and_taken_away() {
     let aws = portcullis_testkit::aws();
     let url = aws.url();
-    let site = site(&url);
-    let groups = || ec2(&url, "Action=DescribeSecurityGroups");
+    let site = AwsSite::new(&url);
+    let (ec2, elb, text) = (|body: &str| site.ec2(body), |body: &str| site.elb(body), AwsSite::text);
+    let groups = || ec2("Action=DescribeSecurityGroups");
     let before = groups().matches("<groupName>").count();
     let config = "[Global]\nNLBSecurityGroupMode = Managed\n";
     let provider = provider(&url, &site, config);
@@ -142,8 +75,8 @@ async fn a_load_balancer_is_made_changed_and_taken_away() {
     );
     assert_eq!(groups().matches("<groupName>").count(), before + 2, "one of its own, and one for all");
     assert!(groups().contains("192.0.2.0/24"));
-    let listeners = |arn: &str| elb(&url, &format!("Action=DescribeListeners&LoadBalancerArn={arn}"));
-    let arn = text(&elb(&url, "Action=DescribeLoadBalancers"), "LoadBalancerArn");
+    let listeners = |arn: &str| elb(&format!("Action=DescribeListeners&LoadBalancerArn={arn}"));
+    let arn = text(&elb("Action=DescribeLoadBalancers"), "LoadBalancerArn");
     assert_eq!(listeners(&arn).matches("<ListenerArn>").count(), 2);
 
     // Nothing changes: nothing is called.
@@ -156,7 +89,7 @@ async fn a_load_balancer_is_made_changed_and_taken_away() {
     let second =
         want("web", &site, &[(80, 30080), (8443, 30443)], Some(vec!["192.0.2.0/24", "198.51.100.0/24"]), &[]);
     assert_eq!(again.sync(&second).await.outcome, Outcome::Done);
-    let found = elb(&url, "Action=DescribeLoadBalancers");
+    let found = elb("Action=DescribeLoadBalancers");
     assert_eq!(text(&found, "LoadBalancerArn"), arn);
     let ports: BTreeMap<String, ()> = listeners(&arn)
         .split("<Port>")
@@ -165,12 +98,12 @@ async fn a_load_balancer_is_made_changed_and_taken_away() {
         .collect();
     assert_eq!(ports.into_keys().collect::<Vec<_>>(), ["80", "8443"]);
     assert!(groups().contains("198.51.100.0/24"));
-    let nodes = ec2(&url, &format!("Action=DescribeSecurityGroups&GroupId.1={}", site.node_group));
+    let nodes = ec2(&format!("Action=DescribeSecurityGroups&GroupId.1={}", site.node_group));
     assert_eq!(nodes.matches("<fromPort>").count(), 3, "{nodes}");
 
     let gone = Want { target: Target::Gone, ..second };
     assert_eq!(again.sync(&gone).await.outcome, Outcome::Done);
     assert_eq!(groups().matches("<groupName>").count(), before, "{}", groups());
-    assert!(!elb(&url, "Action=DescribeLoadBalancers").contains("<LoadBalancerArn>"));
-    assert!(!elb(&url, "Action=DescribeTargetGroups").contains("<TargetGroupArn>"));
+    assert!(!elb("Action=DescribeLoadBalancers").contains("<LoadBalancerArn>"));
+    assert!(!elb("Action=DescribeTargetGroups").contains("<TargetGroupArn>"));
 }

@@ -4,6 +4,7 @@
 //! when the test is killed. A test that needs a part which is not installed fails and says how to install it.
 
 mod api;
+mod aws_site;
 mod cluster_api;
 mod dhcp;
 mod dice;
@@ -22,6 +23,7 @@ mod wait;
 mod wire;
 
 pub use api::{kubernetes, kubernetes_in};
+pub use aws_site::AwsSite;
 pub use cluster_api::ClusterApi;
 pub use dhcp::{Offer, ask_dhcp};
 pub use dice::Dice;

@@ -6,6 +6,7 @@ mod client;
 mod cloud_config;
 pub mod model;
 mod nlb;
+mod policy;
 
 pub use client::{
     CallError, Cause, Client, CredentialsError, Endpoint, Endpoints, Limit, Limits, Options, load,
@@ -14,3 +15,4 @@ pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
 pub use nlb::{NodeRules, PREFIX, Provider, Settings, TargetKind};
+pub use policy::policy;

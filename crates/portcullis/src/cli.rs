@@ -6,7 +6,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, completions, down, hash_password, parts, serve, show_config, up, version,
+    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, parts, serve, show_config, up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -69,6 +69,8 @@ enum Command {
     ShowConfig(show_config::Args),
     HashPassword(hash_password::Args),
     AdoptOvirt(adopt_ovirt::Args),
+    CloudConfig(cloud_config::Args),
+    IamPolicy(iam_policy::Args),
     Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -85,6 +87,8 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::ShowConfig(args) => show_config::run(args),
         Command::HashPassword(args) => hash_password::run(&args),
         Command::AdoptOvirt(args) => adopt_ovirt::run(args),
+        Command::CloudConfig(args) => cloud_config::run(&args),
+        Command::IamPolicy(args) => iam_policy::run(&args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

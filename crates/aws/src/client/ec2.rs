@@ -109,6 +109,20 @@ impl Client {
         self.pages(&self.0.endpoints.ec2, "DescribeInstances", parameters, PAGES, read).await
     }
 
+    /// The VPC of the first of these machines that is there, by what Kubernetes knows them by.
+    pub async fn vpc_of<'a>(
+        &self,
+        references: impl Iterator<Item = &'a str>,
+    ) -> Result<Option<String>, CallError> {
+        let ids: Vec<String> =
+            references.filter_map(crate::nlb::instance_id).take(200).map(str::to_owned).collect();
+        if ids.is_empty() {
+            return Ok(None);
+        }
+        let found = self.instances(&[("instance-id", &ids)]).await?;
+        Ok(found.into_iter().map(|found| found.vpc).find(|vpc| !vpc.is_empty()))
+    }
+
     async fn ec2(&self, action: &'static str, parameters: &Parameters) -> Result<Element, CallError> {
         self.call(&self.0.endpoints.ec2, action, parameters).await
     }

@@ -290,7 +290,7 @@ fn targets(wanted: &LoadBalancer, listener: &Listener, kind: TargetKind) -> (BTr
 }
 
 /// The machine in a provider id: `aws:///eu-west-1a/i-0a1b`.
-pub(super) fn instance_id(reference: &str) -> Option<&str> {
+pub(crate) fn instance_id(reference: &str) -> Option<&str> {
     let id = reference.strip_prefix("aws://")?.rsplit('/').next()?;
     id.starts_with("i-").then_some(id)
 }

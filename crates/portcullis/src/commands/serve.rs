@@ -53,10 +53,15 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     // Sent or dropped, it means stop.
     let (stop, stopped) = watch::channel(false);
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
-    if loaded.config.networking.enabled {
+    let (networking, services) = (loaded.config.networking.enabled, loaded.config.services.enabled);
+    if networking {
         roles::networking::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
-    } else {
-        warn!("no role is enabled, so that only telemetry is served: networking.enabled is false");
+    }
+    if services {
+        roles::services::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
+    }
+    if !networking && !services {
+        warn!("no role is enabled, so that only telemetry is served: set networking.enabled or services.enabled");
     }
     // After the roles, which add what they count.
     let router = telemetry::router(readiness, metrics);

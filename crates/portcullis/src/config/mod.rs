@@ -11,6 +11,7 @@ mod merge;
 mod networking;
 mod node;
 mod path;
+mod services;
 mod set;
 mod yaml;
 
@@ -24,6 +25,7 @@ use tracing_subscriber::filter::Targets;
 pub(crate) use finding::{Finding, did_you_mean};
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
 pub(crate) use networking::{Identity, Networking, Northbound, RemoteAddress, ServerTls};
+pub(crate) use services::{Aws, Kubernetes, NodeRules, Services};
 pub(crate) use set::Setting;
 
 use node::quoted;
@@ -36,6 +38,9 @@ pub(crate) struct Config {
     pub(crate) telemetry: Telemetry,
     pub(crate) networking: Networking,
     pub(crate) identity: Identity,
+    pub(crate) kubernetes: Kubernetes,
+    pub(crate) services: Services,
+    pub(crate) aws: Aws,
 }
 
 /// Whether Portcullis may change anything outside itself. Every role honours it.

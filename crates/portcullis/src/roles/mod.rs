@@ -1,3 +1,4 @@
 //! What `portcullis serve` runs: one file per role.
 
 pub(crate) mod networking;
+pub(crate) mod services;

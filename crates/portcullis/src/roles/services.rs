@@ -1,0 +1,207 @@
+//! Services of type `LoadBalancer`, with network load balancers on AWS.
+
+use portcullis_aws::{Client, CloudConfig, NodeRules, Options, Provider, SecurityGroupMode, Settings};
+use portcullis_controllers::{Lease, ServiceController};
+use portcullis_kube_api::{LoadBalancerClass, TYPE};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::{info, warn};
+
+use crate::config::{self, Loaded, Mode};
+use crate::exit::{Exit, Failure};
+use crate::telemetry::{Check, Metrics, Readiness};
+
+/// Starts it; it ends when `stop` says so, or with a failure.
+pub(crate) async fn start(
+    loaded: &Loaded,
+    readiness: &Readiness,
+    metrics: &mut Metrics,
+    stop: &watch::Receiver<bool>,
+    tasks: &mut JoinSet<Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let check = readiness.register("services");
+    let kubernetes = kubernetes(loaded).await?;
+    let provider = provider(loaded, &kubernetes).await?;
+    metrics.registry().register_collector(Box::new(Calls(provider.client().clone())));
+    let settings = settings(loaded, provider.settings());
+    let lease = &loaded.config.services.lease;
+    let lease = Lease::new(kubernetes.clone(), &lease.namespace, &lease.name, &settings.host);
+    let controller = ServiceController::new(kubernetes, provider, settings);
+    let observe = loaded.config.mode == Mode::Observe;
+    tasks.spawn(run(controller, lease, observe, check, stop.clone()));
+    Ok(())
+}
+
+async fn run(
+    controller: ServiceController<Provider>,
+    lease: Lease,
+    observe: bool,
+    check: Check,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Failure> {
+    // Who only watches may do so beside others, and needs no right to write.
+    if observe {
+        check.ready();
+        tokio::select! {
+            () = controller.run() => {}
+            _ = stop.wait_for(|stop| *stop) => {}
+        }
+        return Ok(());
+    }
+    // One that waits for its turn is as ready as one can be.
+    check.ready();
+    let mut leadership = tokio::select! {
+        leadership = lease.clone().hold() => leadership,
+        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    };
+    tokio::select! {
+        () = controller.run() => {}
+        why = leadership.lost() => {
+            // Somebody else may act by now: nothing must go on here.
+            return Err(Failure::new(Exit::Failed, format!("{why}")));
+        }
+        _ = stop.wait_for(|stop| *stop) => {}
+    }
+    drop(leadership);
+    lease.release().await;
+    Ok(())
+}
+
+/// The Kubernetes API.
+pub(crate) async fn kubernetes(loaded: &Loaded) -> Result<kube::Client, Failure> {
+    let config::Kubernetes { kubeconfig, context } = &loaded.config.kubernetes;
+    let options = kube::config::KubeConfigOptions { context: context.clone(), ..Default::default() };
+    let lacking = |error: &dyn std::error::Error| {
+        Failure::new(Exit::Lacking, format!("the Kubernetes API is not to be found: {error}"))
+            .note("Set kubernetes.kubeconfig, or KUBECONFIG, or run in a pod with a service account.")
+    };
+    let found = match kubeconfig {
+        Some(file) => {
+            let read = kube::config::Kubeconfig::read_from(file).map_err(|error| lacking(&error))?;
+            kube::Config::from_custom_kubeconfig(read, &options).await.map_err(|error| lacking(&error))?
+        }
+        None if context.is_some() => {
+            kube::Config::from_kubeconfig(&options).await.map_err(|error| lacking(&error))?
+        }
+        None => kube::Config::infer().await.map_err(|error| lacking(&error))?,
+    };
+    kube::Client::try_from(found).map_err(|error| lacking(&error))
+}
+
+/// The cloud-config, without what is wrong in it.
+pub(crate) fn cloud_config(loaded: &Loaded) -> Result<CloudConfig, Failure> {
+    let aws = &loaded.config.aws;
+    let mut found = match &aws.cloud_config {
+        None => CloudConfig::default(),
+        Some(file) => {
+            let wrong = |what: String| Failure::new(Exit::Usage, what).state("Nothing was started.");
+            let text = std::fs::read_to_string(file)
+                .map_err(|error| wrong(format!("cannot read the cloud-config {}: {error}", file.display())))?;
+            let (found, unknown) = CloudConfig::parse(&text)
+                .map_err(|error| wrong(format!("{}: {error}", file.display())))?;
+            for finding in unknown {
+                warn!(file = %file.display(), line = finding.line, "{}", finding.what);
+            }
+            found.check().map_err(|error| wrong(format!("{}: {error}", file.display())))?;
+            found
+        }
+    };
+    if let Some(region) = &aws.region {
+        found.global.region.clone_from(region);
+    }
+    Ok(found)
+}
+
+/// The provider, with what the configuration and the cloud-config say.
+pub(crate) async fn provider(loaded: &Loaded, kubernetes: &kube::Client) -> Result<Provider, Failure> {
+    let config = cloud_config(loaded)?;
+    let lacking = |what: String| Failure::new(Exit::Lacking, what);
+    let client = portcullis_aws::load(&config, Options::default()).await.map_err(|error| lacking(error.to_string()))?;
+    let (aws, global) = (&loaded.config.aws, &config.global);
+    let given = [aws.cluster.as_deref(), Some(&global.kubernetes_cluster_id), Some(&global.kubernetes_cluster_tag)];
+    let cluster = given.into_iter().flatten().find(|name| !name.is_empty()).ok_or_else(|| {
+        Failure::new(Exit::Usage, "the cluster has no name, by which its load balancers are told from others'")
+            .note("Set aws.cluster, or KubernetesClusterID in the cloud-config.")
+    })?;
+    let given = [aws.vpc.as_deref(), Some(&global.vpc)];
+    let vpc = match given.into_iter().flatten().find(|vpc| !vpc.is_empty()) {
+        Some(vpc) => vpc.to_owned(),
+        None => vpc_of_nodes(&client, kubernetes).await?,
+    };
+    let settings = Settings::new(cluster, &vpc, &config).map_err(|error| lacking(error.to_string()))?;
+    let subnets = match global.subnet_id.as_str() {
+        "" => aws.subnets.clone(),
+        subnet => vec![subnet.to_owned()],
+    };
+    let settings = Settings {
+        region: client.endpoints().region().to_owned(),
+        node_rules: match aws.node_rules {
+            _ if global.disable_security_group_ingress => NodeRules::Off,
+            config::NodeRules::Shared => NodeRules::Shared,
+            config::NodeRules::Exact => NodeRules::Exact,
+            config::NodeRules::Off => NodeRules::Off,
+        },
+        node_groups: aws.node_groups.clone(),
+        rules_per_group: usize::from(aws.rules_per_group.max(1)),
+        groups_per_load_balancer: usize::from(aws.groups_per_load_balancer.max(2)),
+        subnets,
+        tags: aws.tags.clone(),
+        ..settings
+    };
+    let mode = match settings.mode {
+        SecurityGroupMode::Managed => "Managed",
+        SecurityGroupMode::Unmanaged => "Unmanaged",
+    };
+    info!(cluster, vpc, region = settings.region, groups = mode, "network load balancers are made here");
+    Ok(Provider::new(client, settings))
+}
+
+/// The VPC that the nodes are in.
+async fn vpc_of_nodes(client: &Client, kubernetes: &kube::Client) -> Result<String, Failure> {
+    let unknown = |why: String| {
+        Failure::new(Exit::Lacking, format!("it is not known in which VPC the load balancers are to be: {why}"))
+            .note("Set aws.vpc, or VPC in the cloud-config.")
+    };
+    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(kubernetes.clone());
+    let nodes = nodes.list(&kube::api::ListParams::default()).await.map_err(|error| unknown(error.to_string()))?;
+    let ids = nodes.items.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref());
+    let found = client.vpc_of(ids).await.map_err(|error| unknown(error.to_string()))?;
+    found.ok_or_else(|| unknown("there is no node of AWS yet".to_owned()))
+}
+
+fn settings(loaded: &Loaded, aws: &Settings) -> portcullis_controllers::Settings {
+    let services = &loaded.config.services;
+    let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
+    portcullis_controllers::Settings {
+        cluster: aws.cluster.clone(),
+        class: LoadBalancerClass {
+            name: services.class.clone(),
+            without_class: services.without_class.then(|| (TYPE.to_owned(), "nlb".to_owned())),
+        },
+        concurrency: services.concurrency,
+        resync: services.resync.as_duration(),
+        close_look: services.close_look.as_duration(),
+        sweep_after: services.sweep_after.as_duration(),
+        observe: loaded.config.mode == Mode::Observe,
+        host: format!("{}-{}", host.unwrap_or_else(|_| "portcullis".to_owned()), std::process::id()),
+    }
+}
+
+/// How often AWS was called.
+#[derive(Debug)]
+struct Calls(Client);
+
+impl Collector for Calls {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let help = "Calls of AWS, by action and by how they ended";
+        let mut family = encoder.encode_descriptor("portcullis_aws_calls", help, None, MetricType::Counter)?;
+        for ((action, end), count) in self.0.calls() {
+            ConstCounter::new(count).encode(family.encode_family(&[("action", action), ("end", end)])?)?;
+        }
+        Ok(())
+    }
+}

@@ -33,7 +33,10 @@ fn assume_role(machine: &mut Machine, mut request: Request) -> Result<String, Re
     let _ = request.text("Policy")?;
     request.end()?;
     if !(2..=64).contains(&session.len()) {
-        return Err(Refusal::new("ValidationError", format!("'{session}' at 'roleSessionName' has no good length")));
+        return Err(Refusal::new(
+            "ValidationError",
+            format!("'{session}' at 'roleSessionName' has no good length"),
+        ));
     }
     let Some((start, name)) = role.split_once(":role/") else {
         return Err(Refusal::new("ValidationError", format!("{role} is invalid")));

@@ -30,6 +30,15 @@ impl Range {
         }
     }
 
+    /// The part of it of that number that a subnet has: 64 bits of IPv6.
+    pub(crate) fn part6(&self, number: u8) -> Self {
+        let address = match self.address {
+            IpAddr::V4(_) => self.address,
+            IpAddr::V6(address) => IpAddr::V6((u128::from(address) | u128::from(number) << 64).into()),
+        };
+        Range { address, length: 64 }
+    }
+
     /// The first four addresses of a subnet and its last one are AWS's own.
     pub(crate) fn is_reserved(&self, address: IpAddr) -> bool {
         let IpAddr::V4(found) = address else { return false };

@@ -360,11 +360,10 @@ impl World {
     /// Adds a subnet to a network.
     pub fn add_subnet(&mut self, id: &str, vpc: &str, zone: &str, range: &str, ipv6: bool) -> &mut Subnet {
         let network = self.vpcs.get(vpc).unwrap_or_else(|| panic!("there is no {vpc}"));
-        let number = self.subnets.len();
-        let range6 = ipv6.then(|| {
-            let whole = network.range6.unwrap_or_else(|| panic!("{vpc} has no IPv6")).nth(0).to_string();
-            parsed(&format!("{}:{number:x}::/64", whole.trim_end_matches(':')))
-        });
+        let number = u8::try_from(self.subnets.len()).unwrap_or(u8::MAX);
+        let whole = network.range6.filter(|_| ipv6);
+        assert!(whole.is_some() == ipv6, "{vpc} has no IPv6");
+        let range6 = whole.map(|whole| whole.part6(number));
         let (vpc, zone) = (vpc.to_owned(), zone.to_owned());
         let subnet = Subnet { vpc, zone, range: parsed(range), range6, tags: Tags::new() };
         self.subnets.entry(id.to_owned()).insert_entry(subnet).into_mut()

@@ -48,7 +48,7 @@ pub(super) fn usual_of_target_group(protocol: &str, kind: &str) -> Attributes {
         ("target_group_health.dns_failover.minimum_healthy_targets.percentage", "off"),
         ("target_group_health.unhealthy_state_routing.minimum_healthy_targets.count", "1"),
         ("target_group_health.unhealthy_state_routing.minimum_healthy_targets.percentage", "off"),
-        ("target_health_state.unhealthy.connection_termination.enabled", "true"),
+        ("target_health_state.unhealthy.connection_termination.enabled", word(!datagrams)),
         ("target_health_state.unhealthy.draining_interval_seconds", "0"),
     ])
 }
@@ -122,6 +122,10 @@ pub(super) fn modify_load_balancer(machine: &mut Machine, mut request: Request) 
             return Err(invalid(format!("Load balancer attribute key '{key}' is not recognized")));
         }
         check(key, value)?;
+        let number = |text: &String| text.parse::<u32>().ok();
+        if key.starts_with("secondary_ips.") && number(value) < found.attributes.get(key).and_then(number) {
+            return Err(impossible("The number of secondary addresses cannot be decreased"));
+        }
     }
     let mut attributes = found.attributes.clone();
     attributes.extend(wanted);
@@ -145,8 +149,18 @@ pub(super) fn modify_target_group(machine: &mut Machine, mut request: Request) -
     for (key, value) in &wanted {
         check_for(found, key, value)?;
     }
-    found.attributes.extend(wanted);
-    let answer = told(&found.attributes);
+    let mut attributes = found.attributes.clone();
+    attributes.extend(wanted);
+    let of = |key: &str| attributes.get(key).map(String::as_str).unwrap_or_default();
+    if of("target_health_state.unhealthy.connection_termination.enabled") == "true"
+        && of("target_health_state.unhealthy.draining_interval_seconds") != "0"
+    {
+        return Err(impossible(
+            "An interval for draining unhealthy targets needs connections that are not terminated",
+        ));
+    }
+    let answer = told(&attributes);
+    found.attributes = attributes;
     machine.follow(Some(&[arn]));
     Ok(answer)
 }
@@ -163,6 +177,11 @@ fn check_for(group: &TargetGroup, key: &str, value: &str) -> Result<(), Refusal>
     match (key, value) {
         ("preserve_client_ip.enabled", "false") if datagrams => {
             Err(impossible("Client IP preservation cannot be disabled for UDP and TCP_UDP target groups"))
+        }
+        ("target_health_state.unhealthy.connection_termination.enabled", "true") if datagrams => {
+            Err(impossible(
+                "Connections to unhealthy targets are not terminated for UDP and TCP_UDP target groups",
+            ))
         }
         ("stickiness.type", other) if other != "source_ip" => {
             Err(impossible(format!("Stickiness type '{other}' is not supported for {}", group.protocol)))

@@ -80,8 +80,8 @@ impl Caller {
     ) -> Option<Answer> {
         let mut body = format!("Action={action}&Version={version}");
         for (name, value) in parameters {
-            let value: String = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
-            body += &format!("&{name}={value}");
+            let value: Vec<String> = value.bytes().map(|byte| format!("%{byte:02X}")).collect();
+            body += &["&", name, "=", &value.concat()].concat();
         }
         self.send(&body, &self.signed(service, &body))
     }
@@ -99,7 +99,7 @@ impl Caller {
             ("x-amz-date".to_owned(), date.clone()),
         ];
         headers.extend(self.token.clone().map(|token| ("x-amz-security-token".to_owned(), token)));
-        let lines: String = headers.iter().map(|(name, value)| format!("{name}:{value}\n")).collect();
+        let lines = joined(&headers, ":", "\n");
         let names = headers.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>().join(";");
         let canonical = format!("POST\n/\n\n{lines}\n{names}\n{}", signature::hashed(body.as_bytes()));
         let code = signature::signature(&self.credentials.secret, &date, &scope, &canonical);
@@ -112,7 +112,7 @@ impl Caller {
 
     pub(super) fn send(&self, body: &str, headers: &[(String, String)]) -> Option<Answer> {
         let mut stream = TcpStream::connect(self.url.trim_start_matches("http://")).unwrap();
-        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+        let headers = joined(headers, ": ", "\r\n");
         let length = body.len();
         let head =
             format!("POST / HTTP/1.1\r\n{headers}content-length: {length}\r\nconnection: close\r\n\r\n");
@@ -123,4 +123,8 @@ impl Caller {
         let status = head.split(' ').nth(1)?.parse().ok()?;
         Some(Answer { status, body: body.to_owned() })
     }
+}
+
+fn joined(pairs: &[(String, String)], between: &str, after: &str) -> String {
+    pairs.iter().map(|(name, value)| [name, between, value, after].concat()).collect()
 }

@@ -153,7 +153,7 @@ fn filters_and_tags() {
         caller.ec2("DescribeSecurityGroups", &filter).ok().texts("groupId")
     };
     for (name, value) in [("tag:k", "a & b"), ("tag-key", "k"), ("group-name", "g"), ("group-id", &id)] {
-        assert_eq!(find(name, value), [id.clone()], "{name}");
+        assert_eq!(find(name, value), std::slice::from_ref(&id), "{name}");
     }
     assert!(find("tag:k", "other").is_empty());
     caller
@@ -178,8 +178,10 @@ fn filters_and_tags() {
         caller.ec2("DescribeInstances", &instances).ok().texts("instanceId"),
         ["i-1", "i-2", "i-stopped"]
     );
+    let subnets = caller.ec2("DescribeSubnets", &instances).ok();
+    assert_eq!(subnets.texts("ipv6CidrBlock"), ["2001:db8::/64", "2001:db8:0:1::/64"]);
     assert_eq!(caller.ec2("DescribeAvailabilityZones", &[]).ok().texts("zoneName").len(), 3);
-    assert_eq!(caller.ec2("DescribeSubnets", &instances).ok().texts("subnetId").len(), 4);
+    assert_eq!(subnets.texts("subnetId").len(), 4);
     assert_eq!(
         caller.ec2("DescribeRouteTables", &instances[..2]).ok().texts("gatewayId"),
         ["local", "igw-1"]

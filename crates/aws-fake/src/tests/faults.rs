@@ -78,9 +78,9 @@ fn what_is_told_is_old() {
     // What changes knows what is.
     caller.ec2("CreateTags", &[("ResourceId.1", &id), ("Tag.1.Key", "k")]).ok();
     fake.pass(staleness);
-    assert_eq!(told().ok().texts("groupId"), [id.clone()]);
+    assert_eq!(told().ok().texts("groupId"), [id.as_str()]);
     caller.ec2("DeleteSecurityGroup", &[("GroupId", &id)]).ok();
-    assert_eq!(told().ok().texts("groupId"), [id.clone()]);
+    assert_eq!(told().ok().texts("groupId"), [id.as_str()]);
     fake.pass(staleness);
     assert!(told().ok().texts("groupId").is_empty());
 }

@@ -29,12 +29,8 @@ pub(crate) const MAKES: [&str; 4] = [
 ];
 
 /// What writes tags.
-pub(crate) const TAGS: [&str; 4] = [
-    "ec2:CreateTags",
-    "ec2:DeleteTags",
-    "elasticloadbalancing:AddTags",
-    "elasticloadbalancing:RemoveTags",
-];
+pub(crate) const TAGS: [&str; 4] =
+    ["ec2:CreateTags", "ec2:DeleteTags", "elasticloadbalancing:AddTags", "elasticloadbalancing:RemoveTags"];
 
 /// What changes rules: also in the nodes' groups, which carry no tags of ours.
 pub(crate) const RULES: [&str; 4] = [
@@ -71,7 +67,9 @@ pub fn policy(cluster: Option<&str>, observe: bool) -> Value {
         statement
     };
     let tag = |kind: &str| {
-        cluster.map(|cluster| json!({"StringEquals": {format!("aws:{kind}Tag/{}", Owner::CLUSTER_KEY): cluster}}))
+        cluster.map(
+            |cluster| json!({"StringEquals": {format!("aws:{kind}Tag/{}", Owner::CLUSTER_KEY): cluster}}),
+        )
     };
     let mut statements = vec![allow("Look", &READS, None)];
     if !observe {
@@ -104,14 +102,20 @@ mod tests {
     #[test]
     fn watching_changes_nothing() {
         let policy = policy(None, true);
-        assert!(actions(&policy).iter().all(|action| action.contains(":Describe") || action.contains(":Get")));
+        assert!(
+            actions(&policy).iter().all(|action| action.contains(":Describe") || action.contains(":Get"))
+        );
     }
 
     #[test]
     fn changes_are_of_the_cluster() {
         let policy = policy(Some("demo"), false);
-        let change = policy["Statement"].as_array().unwrap().iter().find(|statement| statement["Sid"] == "Change");
-        assert_eq!(change.unwrap()["Condition"]["StringEquals"]["aws:ResourceTag/portcullis.dev/cluster"], "demo");
+        let change =
+            policy["Statement"].as_array().unwrap().iter().find(|statement| statement["Sid"] == "Change");
+        assert_eq!(
+            change.unwrap()["Condition"]["StringEquals"]["aws:ResourceTag/portcullis.dev/cluster"],
+            "demo"
+        );
         let mut all = actions(&policy);
         let count = all.len();
         all.sort_unstable();

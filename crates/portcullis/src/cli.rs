@@ -6,7 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, parts, serve, show_config, up, version,
+    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, parts, serve, show_config, up,
+    version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};

@@ -131,6 +131,12 @@ fn given_group(spec: &Spec, name: &str, settings: &Settings, shared: &Shared) ->
 /// What to do next for an owner that wants nothing any more.
 pub(super) fn gone(owner: &Owner, holding: &Holding, nodes: &NodeSide, verified: bool) -> Next {
     let mut next = Next { opened: true, ..Next::default() };
+    // Nothing goes of which it is not sure whose it is.
+    if holding.balancers.values().any(|found| !found.seen) || holding.pools.values().any(|found| !found.seen)
+    {
+        next.looks.insert(Look::Whose(owner.clone()));
+        return next;
+    }
     if !holding.balancers.is_empty() {
         next.steps =
             holding.balancers.keys().map(|arn| Step::DeleteBalancer { balancer: arn.clone() }).collect();
@@ -194,6 +200,11 @@ impl<'a> Decision<'a> {
                 looks.insert(Look::PoolAttributes(arn.clone()));
             }
         }
+        let unseen = self.holding.balancers.values().any(|found| !found.seen)
+            || self.holding.pools.values().any(|found| !found.seen);
+        if unseen {
+            looks.insert(Look::Whose(spec.owner.clone()));
+        }
         if self.holding.groups.values().any(|group| !group.seen) {
             looks.insert(Look::Groups(spec.owner.clone()));
         }
@@ -213,6 +224,24 @@ impl<'a> Decision<'a> {
             self.next.steps.clear();
             return;
         }
+        let wanted = self.spec.listeners.iter().filter(|(port, _)| !pools.contains_key(*port));
+        let mut wanted =
+            wanted.map(|(port, listening)| names::target_group(self.spec, *port, &listening.backend));
+        let name = Some(self.spec.name.clone()).filter(|_| self.balancer.is_none());
+        if let Some(name) = name.into_iter().chain(&mut wanted).find(|name| self.holding.taken.contains(name))
+        {
+            self.next.problem = Some(Problem::new(
+                format!(
+                    "{}: something of the name {name} is there already, and it is not ours.",
+                    self.spec.owner
+                ),
+                "Nothing of it was touched.",
+                format!("Remove it, or name the load balancer otherwise with {PREFIX}name."),
+            ));
+            self.next.steps.clear();
+            return;
+        }
+        drop(wanted);
         let Some(found) = self.balancer else {
             if let Some(ids) = filtered
                 && self.is_open_on_nodes()

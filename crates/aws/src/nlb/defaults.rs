@@ -11,7 +11,6 @@ pub(super) const TLS_POLICY: &str = "ELBSecurityPolicy-TLS13-1-2-2021-06";
 pub(super) fn of_balancer() -> Attributes {
     owned(&[
         ("access_logs.s3.enabled", "false"),
-        ("deletion_protection.enabled", "false"),
         ("dns_record.client_routing_policy", "any_availability_zone"),
         ("load_balancing.cross_zone.enabled", "false"),
         ("zonal_shift.config.enabled", "false"),
@@ -20,17 +19,18 @@ pub(super) fn of_balancer() -> Attributes {
 
 /// Of a target group.
 pub(super) fn of_pool(protocol: &str, kind: TargetKind) -> Attributes {
+    let truth = |truth: bool| if truth { "true" } else { "false" };
+    let udp = protocol == "UDP" || protocol == "TCP_UDP";
     // By an address, TCP comes from the load balancer itself unless told otherwise.
-    let preserve = kind == TargetKind::Instance || protocol == "UDP" || protocol == "TCP_UDP";
-    let preserve = if preserve { "true" } else { "false" };
+    let preserve = truth(kind == TargetKind::Instance || udp);
     owned(&[
-        ("deregistration_delay.connection_termination.enabled", "false"),
+        ("deregistration_delay.connection_termination.enabled", truth(udp)),
         ("deregistration_delay.timeout_seconds", "300"),
         ("load_balancing.cross_zone.enabled", "use_load_balancer_configuration"),
         ("preserve_client_ip.enabled", preserve),
         ("proxy_protocol_v2.enabled", "false"),
         ("stickiness.enabled", "false"),
-        ("target_health_state.unhealthy.connection_termination.enabled", "true"),
+        ("target_health_state.unhealthy.connection_termination.enabled", truth(!udp)),
     ])
 }
 

@@ -102,8 +102,8 @@ pub(super) async fn look(
                 seen.push(Seen::PoolAttributes(arn.clone(), client.target_group_attributes(arn).await?));
             }
             Look::Targets(arn) => seen.push(Seen::Targets(arn.clone(), client.targets(arn).await?)),
-            // Who decides about leftovers looks at everything.
-            Look::Leftovers(_) => {}
+            // Who knows what is there looks for these.
+            Look::Leftovers(_) | Look::Whose(_) => {}
         }
     }
     // A filter takes up to 200 values.

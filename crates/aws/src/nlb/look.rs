@@ -17,6 +17,8 @@ pub(super) enum Look {
     NamedGroup(String),
     /// All groups of an owner.
     Groups(Owner),
+    /// Whose the load balancers and target groups are that an owner made, or was given by AWS.
+    Whose(Owner),
     /// The ports of a load balancer.
     Listeners(String),
     /// The attributes of a load balancer.

@@ -24,5 +24,5 @@ mod view;
 
 pub use asked::{PREFIX, TargetKind};
 pub use provider::Provider;
-pub(crate) use spec::instance_id;
 pub use settings::{NodeRules, Settings};
+pub(crate) use spec::instance_id;

@@ -121,6 +121,7 @@ impl State {
         for id in holding.groups.keys() {
             self.uncertain.insert(id.clone());
         }
+        holding.taken.clear();
         self.progress.verified.remove(owner);
     }
 }
@@ -323,6 +324,10 @@ impl Provider {
 
     fn outcome(&self, owner: &Owner, next: &Next) -> Outcome {
         if let Some(problem) = &next.problem {
+            // The next time it is looked whether the name is still taken.
+            if let Some(holding) = self.state().snapshot.holdings.get_mut(owner) {
+                holding.taken.clear();
+            }
             return Outcome::Blocked(problem.clone());
         }
         if let Some(why) = &next.waits {
@@ -330,6 +335,14 @@ impl Provider {
             return later(&trouble.unwrap_or_else(|| why.clone()));
         }
         let mut state = self.state();
+        // The last one takes along what all shared.
+        if state.wanted.gone.contains(owner)
+            && state.wanted.present.is_empty()
+            && let Some((_, trouble)) = &state.trouble
+            && !self.nodes(&state).steps.is_empty()
+        {
+            return later(trouble);
+        }
         if state.wanted.gone.remove(owner) {
             state.progress.opened.remove(owner);
             state.progress.verified.remove(owner);
@@ -380,13 +393,46 @@ impl Provider {
 
     async fn look(&self, looks: &BTreeSet<Look>) -> Result<(), CallError> {
         for look in looks {
-            if let Look::Leftovers(owner) = look {
-                self.look_for_leftovers(owner).await?;
+            match look {
+                Look::Leftovers(owner) => self.look_for_leftovers(owner).await?,
+                Look::Whose(owner) => self.look_whose(owner).await?,
+                _ => {}
             }
         }
         let seen = execute::look(&self.0.client, &self.0.settings, looks).await?;
         let mut state = self.state();
         seen.into_iter().for_each(|seen| seen.take_in(&mut state.snapshot));
+        Ok(())
+    }
+
+    /// Whose the load balancers and target groups of an owner are, of which that is not sure.
+    async fn look_whose(&self, owner: &Owner) -> Result<(), CallError> {
+        let arns: Vec<String> = {
+            let state = self.state();
+            let Some(holding) = state.snapshot.holdings.get(owner) else { return Ok(()) };
+            let balancers = holding.balancers.iter().filter(|(_, found)| !found.seen).map(|(arn, _)| arn);
+            let pools = holding.pools.iter().filter(|(_, found)| !found.seen).map(|(arn, _)| arn);
+            balancers.chain(pools).cloned().collect()
+        };
+        let tags = self.0.client.tags(&arns).await?;
+        let mut state = self.state();
+        for arn in &arns {
+            // One that AWS does not tell of yet can only be new.
+            let ours = tags
+                .get(arn)
+                .is_none_or(|tags| owner_of(tags, &self.0.settings.cluster).as_ref() == Some(owner));
+            let holding = state.snapshot.holding(owner);
+            if ours {
+                holding.balancers.get_mut(arn).into_iter().for_each(|found| found.seen = true);
+                holding.pools.get_mut(arn).into_iter().for_each(|found| found.seen = true);
+                continue;
+            }
+            let balancer = holding.balancers.remove(arn).map(|found| found.balancer.name);
+            let pool = holding.pools.remove(arn).map(|found| found.group.name);
+            holding.taken.extend(balancer.into_iter().chain(pool));
+            state.changed.remove(arn);
+            state.tags.insert(arn.clone(), tags.get(arn).cloned().unwrap_or_default());
+        }
         Ok(())
     }
 
@@ -412,7 +458,7 @@ impl Provider {
             let tags = tags.remove(&balancer.arn).unwrap_or_default();
             if owner_of(&tags, &self.0.settings.cluster).as_ref() == Some(owner) {
                 let arn = balancer.arn.clone();
-                let found = Balancer { balancer, tags, attributes: None, listeners: None };
+                let found = Balancer { balancer, tags, seen: true, attributes: None, listeners: None };
                 state.snapshot.holding(owner).balancers.insert(arn, found);
             }
         }
@@ -448,10 +494,12 @@ impl Provider {
             if state.looked.is_some_and(|looked| looked >= since) {
                 return Ok(());
             }
-            (state.tags.clone(), state.snapshot.shared.groups.keys().cloned().collect())
+            let others: BTreeSet<String> = state.snapshot.shared.groups.keys().cloned().collect();
+            (state.tags.clone(), state.looked.map(|_| others))
         };
         let start = Instant::now();
-        let found = refresh::look_at_everything(&self.0.client, &self.0.settings, &known, &others).await?;
+        let found =
+            refresh::look_at_everything(&self.0.client, &self.0.settings, &known, others.as_ref()).await?;
         let mut state = self.state();
         let recent = state.recent();
         let state = &mut *state;

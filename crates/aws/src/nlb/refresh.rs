@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use portcullis_core::Owner;
 
 use super::execute::tag_filter;
+use super::rules;
 use super::settings::Settings;
 use super::snapshot::{Balancer, Group, Pool, Snapshot};
 use crate::client::{CallError, Client};
@@ -26,22 +27,34 @@ pub(super) struct Everything {
 pub(super) type KnownTags = BTreeMap<String, Tags>;
 
 /// Looks at everything: load balancers, target groups and groups, each by few calls. What is written on those that are
-/// known is not looked at again.
+/// known is not looked at again. `others` are the groups of others that are known; without them, all groups are looked at
+/// for rules of ours.
 pub(super) async fn look_at_everything(
     client: &Client,
     settings: &Settings,
     known: &KnownTags,
-    others: &BTreeSet<String>,
+    others: Option<&BTreeSet<String>>,
 ) -> Result<Everything, CallError> {
-    let cluster = [settings.cluster.clone()];
-    let own = [(tag_filter(Owner::CLUSTER_KEY), cluster)];
-    let own: Vec<(&str, &[String])> =
-        own.iter().map(|(key, values)| (key.as_str(), values.as_slice())).collect();
-    let groups = client.security_groups(&own).await?;
-    let mut shared = Vec::new();
-    for some in others.iter().cloned().collect::<Vec<_>>().chunks(200) {
-        shared.extend(client.security_groups(&[("group-id", some)]).await?);
-    }
+    let (groups, shared) = match others {
+        Some(others) => {
+            let cluster = vec![settings.cluster.clone()];
+            let groups = client.security_groups(&[(&tag_filter(Owner::CLUSTER_KEY), &cluster)]).await?;
+            let mut shared = Vec::new();
+            for some in others.iter().cloned().collect::<Vec<_>>().chunks(200) {
+                shared.extend(client.security_groups(&[("group-id", some)]).await?);
+            }
+            (groups, shared)
+        }
+        None => {
+            let marks = rules::marks(&settings.cluster);
+            let vpc = vec![settings.vpc.clone()];
+            let all = client.security_groups(&[("vpc-id", &vpc)]).await?;
+            let (own, others): (Vec<_>, Vec<_>) =
+                all.into_iter().partition(|group| owner_of(&group.tags, &settings.cluster).is_some());
+            let marked = |group: &SecurityGroup| group.ingress.values().any(|mark| mark.starts_with(&marks));
+            (own, others.into_iter().filter(marked).collect())
+        }
+    };
     let in_vpc = |vpc: &str| vpc.is_empty() || vpc == settings.vpc;
     let balancers: Vec<LoadBalancer> = client
         .load_balancers()
@@ -92,7 +105,8 @@ impl Everything {
                 Some(_) if recent.is_fresh(&arn) => {}
                 Some(known) => known.balancer = balancer,
                 None => {
-                    let found = Balancer { balancer, tags: written, attributes: None, listeners: None };
+                    let found =
+                        Balancer { balancer, tags: written, seen: true, attributes: None, listeners: None };
                     snapshot.holding(&owner).balancers.insert(arn, found);
                 }
             }
@@ -109,7 +123,7 @@ impl Everything {
                 Some(_) if recent.is_fresh(&arn) => {}
                 Some(known) => known.group = group,
                 None => {
-                    let found = Pool { group, tags: written, attributes: None, targets: None };
+                    let found = Pool { group, tags: written, seen: true, attributes: None, targets: None };
                     snapshot.holding(&owner).pools.insert(arn, found);
                 }
             }

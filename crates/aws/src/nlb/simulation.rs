@@ -94,6 +94,12 @@ impl Simulation {
                 }
                 true
             }
+            Look::Whose(owner) => {
+                let holding = self.snapshot.holding(owner);
+                holding.balancers.values_mut().for_each(|found| found.seen = true);
+                holding.pools.values_mut().for_each(|found| found.seen = true);
+                true
+            }
             Look::Leftovers(owner) => {
                 self.progress.verified.insert(owner.clone());
                 true

@@ -25,6 +25,8 @@ pub(super) struct Holding {
     pub(super) groups: BTreeMap<String, Group>,
     pub(super) balancers: BTreeMap<String, Balancer>,
     pub(super) pools: BTreeMap<String, Pool>,
+    /// Names that would be its own, and that others have.
+    pub(super) taken: BTreeSet<String>,
 }
 
 /// A security group of ours.
@@ -40,6 +42,8 @@ pub(super) struct Group {
 pub(super) struct Balancer {
     pub(super) balancer: LoadBalancer,
     pub(super) tags: Tags,
+    /// Whether what is written on it was looked at: AWS gives one that is there already to whoever makes the same.
+    pub(super) seen: bool,
     pub(super) attributes: Option<Attributes>,
     /// By their ports.
     pub(super) listeners: Option<BTreeMap<u16, Listener>>,
@@ -50,6 +54,8 @@ pub(super) struct Balancer {
 pub(super) struct Pool {
     pub(super) group: TargetGroup,
     pub(super) tags: Tags,
+    /// As above.
+    pub(super) seen: bool,
     pub(super) attributes: Option<Attributes>,
     /// How each of them does.
     pub(super) targets: Option<BTreeMap<Target, String>>,

@@ -173,6 +173,7 @@ impl Step {
             (Step::CreateBalancer(new), Made::Balancer(balancer)) => {
                 let new = Balancer {
                     tags: new.tags.clone(),
+                    seen: false,
                     // As AWS sets them: nothing that has to be looked at.
                     attributes: Some(Attributes::new()),
                     listeners: Some(std::collections::BTreeMap::new()),
@@ -184,7 +185,9 @@ impl Step {
                 let tags = new.tags.clone();
                 let targets = Some(std::collections::BTreeMap::new());
                 let attributes = Some(Attributes::new());
-                holding.pools.insert(group.arn.clone(), Pool { group, tags, attributes, targets });
+                holding
+                    .pools
+                    .insert(group.arn.clone(), Pool { group, tags, seen: false, attributes, targets });
             }
             (Step::CreateListener { balancer, .. }, Made::Listener(listener)) => {
                 attach(holding, balancer, listener.target_group.as_deref());

@@ -61,7 +61,9 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
         roles::services::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
     if !networking && !services {
-        warn!("no role is enabled, so that only telemetry is served: set networking.enabled or services.enabled");
+        warn!(
+            "no role is enabled, so that only telemetry is served: set networking.enabled or services.enabled"
+        );
     }
     // After the roles, which add what they count.
     let router = telemetry::router(readiness, metrics);

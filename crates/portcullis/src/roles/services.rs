@@ -99,10 +99,11 @@ pub(crate) fn cloud_config(loaded: &Loaded) -> Result<CloudConfig, Failure> {
         None => CloudConfig::default(),
         Some(file) => {
             let wrong = |what: String| Failure::new(Exit::Usage, what).state("Nothing was started.");
-            let text = std::fs::read_to_string(file)
-                .map_err(|error| wrong(format!("cannot read the cloud-config {}: {error}", file.display())))?;
-            let (found, unknown) = CloudConfig::parse(&text)
-                .map_err(|error| wrong(format!("{}: {error}", file.display())))?;
+            let text = std::fs::read_to_string(file).map_err(|error| {
+                wrong(format!("cannot read the cloud-config {}: {error}", file.display()))
+            })?;
+            let (found, unknown) =
+                CloudConfig::parse(&text).map_err(|error| wrong(format!("{}: {error}", file.display())))?;
             for finding in unknown {
                 warn!(file = %file.display(), line = finding.line, "{}", finding.what);
             }
@@ -120,12 +121,18 @@ pub(crate) fn cloud_config(loaded: &Loaded) -> Result<CloudConfig, Failure> {
 pub(crate) async fn provider(loaded: &Loaded, kubernetes: &kube::Client) -> Result<Provider, Failure> {
     let config = cloud_config(loaded)?;
     let lacking = |what: String| Failure::new(Exit::Lacking, what);
-    let client = portcullis_aws::load(&config, Options::default()).await.map_err(|error| lacking(error.to_string()))?;
+    let client = portcullis_aws::load(&config, Options::default())
+        .await
+        .map_err(|error| lacking(error.to_string()))?;
     let (aws, global) = (&loaded.config.aws, &config.global);
-    let given = [aws.cluster.as_deref(), Some(&global.kubernetes_cluster_id), Some(&global.kubernetes_cluster_tag)];
+    let given =
+        [aws.cluster.as_deref(), Some(&global.kubernetes_cluster_id), Some(&global.kubernetes_cluster_tag)];
     let cluster = given.into_iter().flatten().find(|name| !name.is_empty()).ok_or_else(|| {
-        Failure::new(Exit::Usage, "the cluster has no name, by which its load balancers are told from others'")
-            .note("Set aws.cluster, or KubernetesClusterID in the cloud-config.")
+        Failure::new(
+            Exit::Usage,
+            "the cluster has no name, by which its load balancers are told from others'",
+        )
+        .note("Set aws.cluster, or KubernetesClusterID in the cloud-config.")
     })?;
     let given = [aws.vpc.as_deref(), Some(&global.vpc)];
     let vpc = match given.into_iter().flatten().find(|vpc| !vpc.is_empty()) {
@@ -163,11 +170,15 @@ pub(crate) async fn provider(loaded: &Loaded, kubernetes: &kube::Client) -> Resu
 /// The VPC that the nodes are in.
 async fn vpc_of_nodes(client: &Client, kubernetes: &kube::Client) -> Result<String, Failure> {
     let unknown = |why: String| {
-        Failure::new(Exit::Lacking, format!("it is not known in which VPC the load balancers are to be: {why}"))
-            .note("Set aws.vpc, or VPC in the cloud-config.")
+        Failure::new(
+            Exit::Lacking,
+            format!("it is not known in which VPC the load balancers are to be: {why}"),
+        )
+        .note("Set aws.vpc, or VPC in the cloud-config.")
     };
     let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(kubernetes.clone());
-    let nodes = nodes.list(&kube::api::ListParams::default()).await.map_err(|error| unknown(error.to_string()))?;
+    let nodes =
+        nodes.list(&kube::api::ListParams::default()).await.map_err(|error| unknown(error.to_string()))?;
     let ids = nodes.items.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref());
     let found = client.vpc_of(ids).await.map_err(|error| unknown(error.to_string()))?;
     found.ok_or_else(|| unknown("there is no node of AWS yet".to_owned()))
@@ -198,7 +209,8 @@ struct Calls(Client);
 impl Collector for Calls {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let help = "Calls of AWS, by action and by how they ended";
-        let mut family = encoder.encode_descriptor("portcullis_aws_calls", help, None, MetricType::Counter)?;
+        let mut family =
+            encoder.encode_descriptor("portcullis_aws_calls", help, None, MetricType::Counter)?;
         for ((action, end), count) in self.0.calls() {
             ConstCounter::new(count).encode(family.encode_family(&[("action", action), ("end", end)])?)?;
         }

@@ -1,0 +1,352 @@
+//! What is made, changed and taken away, on an AWS that is as strict as AWS.
+
+use std::time::Duration;
+
+use portcullis_aws::NodeRules;
+use portcullis_aws_fake::{Fake, World};
+use portcullis_core::{Outcome, Provider as _};
+
+use crate::scene::{Service, account, fake, gone, owner};
+
+/// What an owner's first group lets in.
+fn lets_in(world: &World, name: &str) -> Vec<String> {
+    let group = world.groups.values().find(|group| group.name.starts_with(&format!("k8s-shop-{name}-")));
+    group.map(|group| group.lets_in()).unwrap_or_default()
+}
+
+fn count(fake: &Fake) -> (usize, usize) {
+    let (all, changing) = (fake.calls().len(), fake.mutating_calls());
+    fake.clear_calls();
+    (changing, all - changing)
+}
+
+/// The world as it was before anything was made.
+fn is_untouched(fake: &Fake) {
+    let world = fake.state();
+    assert!(world.load_balancers.is_empty(), "{:?}", world.load_balancers);
+    assert!(world.target_groups.is_empty(), "{:?}", world.target_groups);
+    let names: Vec<&str> = world.groups.values().map(|group| group.name.as_str()).collect();
+    assert!(!names.iter().any(|name| name.starts_with("k8s-")), "{names:?}");
+    assert!(world.groups["sg-nodes"].ingress.is_empty(), "{:?}", world.groups["sg-nodes"].lets_in());
+}
+
+#[tokio::test]
+async fn calls_are_few() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let ports = [(80, 30080), (443, 30443), (8080, 30880)];
+    // The first one has what all share made, and learns what there is.
+    assert_eq!(provider.sync(&Service::default().want("first")).await.outcome, Outcome::Done);
+    count(&fake);
+    for number in 1..=3_usize {
+        let service = Service { ports: ports[..number].to_vec(), ..Service::default() };
+        assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+        let (changing, looking) = count(&fake);
+        assert_eq!(changing, 5 + 3 * number);
+        assert!(looking <= 4, "{looking}");
+        assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+        assert_eq!(count(&fake), (0, 0), "nothing changes");
+
+        let more = Service { nodes: vec!["i-1", "i-2", "i-3"], ..service.clone() };
+        assert_eq!(provider.sync(&more.want("web")).await.outcome, Outcome::Done);
+        let (changing, looking) = count(&fake);
+        assert_eq!(changing, number, "one for each target group");
+        assert!(looking <= 1, "{looking}");
+
+        assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done);
+        let (changing, looking) = count(&fake);
+        assert_eq!(changing, 2 + number);
+        assert!(looking <= 4, "{looking}");
+    }
+    assert_eq!(provider.sync(&gone("first")).await.outcome, Outcome::Done);
+    is_untouched(&fake);
+}
+
+#[tokio::test]
+async fn another_process_finds_all_as_it_is() {
+    let fake = fake(|_| ());
+    let service = Service { ports: vec![(80, 30080), (443, 30443)], ..Service::default() };
+    let first = account(&fake).provider("Managed");
+    assert_eq!(first.sync(&service.want("web")).await.outcome, Outcome::Done);
+    let before = fake.state();
+    count(&fake);
+    let second = account(&fake).provider("Managed");
+    assert_eq!(second.sync(&service.want("web")).await.outcome, Outcome::Done);
+    assert_eq!(count(&fake).0, 0);
+    assert_eq!(fake.state(), before);
+}
+
+#[tokio::test]
+async fn what_somebody_else_changed_is_put_right() {
+    let fake = fake(|_| ());
+    let service = Service { ports: vec![(80, 30080), (443, 30443)], ..Service::default() };
+    let want = service.want("web");
+    let provider = account(&fake).provider("Managed");
+    assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
+    let right = fake.state();
+    assert!(!provider.look_closely(&owner("web")).await.unwrap());
+    assert_eq!(provider.look_at_all().await.unwrap(), []);
+
+    type Change = fn(&mut World);
+    let changes: [(&str, bool, Change); 9] = [
+        ("a rule is added", false, |world| {
+            let rule =
+                world.groups["sg-nodes"].egress.iter().next().map(|(one, rule)| (one.clone(), rule.clone()));
+            let group =
+                world.groups.values_mut().find(|group| group.name.starts_with("k8s-shop-web")).unwrap();
+            group.ingress.extend(rule);
+        }),
+        ("a rule is gone", false, |world| {
+            let group =
+                world.groups.values_mut().find(|group| group.name.starts_with("k8s-shop-web")).unwrap();
+            group.ingress.pop_first();
+        }),
+        ("the nodes are closed", false, |world| {
+            world.groups.get_mut("sg-nodes").unwrap().ingress.pop_first();
+        }),
+        ("another group is attached", false, |world| {
+            let balancer = world.load_balancers.values_mut().next().unwrap();
+            balancer.groups = ["sg-user".to_owned()].into();
+        }),
+        ("a listener is gone", true, |world| {
+            let balancer = world.load_balancers.values_mut().next().unwrap();
+            balancer.listeners.pop_first();
+        }),
+        ("an attribute is another", true, |world| {
+            let balancer = world.load_balancers.values_mut().next().unwrap();
+            balancer.attributes.insert("load_balancing.cross_zone.enabled".into(), "true".into());
+        }),
+        ("a tag is gone", true, |world| {
+            let balancer = world.load_balancers.values_mut().next().unwrap();
+            balancer.tags.remove("kubernetes.io/cluster/demo");
+        }),
+        ("a target is gone", true, |world| {
+            world.target_groups.values_mut().next().unwrap().targets.pop_first();
+        }),
+        ("a health check is another", false, |world| {
+            world.target_groups.values_mut().next().unwrap().health_check.interval = 60;
+        }),
+    ];
+    for (what, closely, change) in changes {
+        fake.act_as_someone_else(change);
+        // What was changed by us a moment ago is believed to be so.
+        let provider = account(&fake).provider("Managed");
+        provider.sync(&want).await;
+        if closely {
+            fake.act_as_someone_else(change);
+            assert!(provider.look_closely(&owner("web")).await.unwrap(), "{what}");
+        }
+        assert_eq!(provider.sync(&want).await.outcome, Outcome::Done, "{what}");
+        let mut now = fake.state();
+        // A new listener has a new name.
+        for (world, other) in [(&mut now, &right)] {
+            for (balancer, other) in world.load_balancers.values_mut().zip(other.load_balancers.values()) {
+                let (old, new) = (other.listeners.values(), balancer.listeners.values());
+                assert!(
+                    old.map(|one| (one.port, &one.target_group))
+                        .eq(new.map(|one| (one.port, &one.target_group)))
+                        || balancer.listeners.len() == other.listeners.len(),
+                    "{what}"
+                );
+                balancer.listeners.clone_from(&other.listeners);
+            }
+        }
+        for (group, other) in now.groups.values_mut().zip(right.groups.values()) {
+            assert_eq!(group.lets_in(), other.lets_in(), "{what}");
+            assert_eq!(group.lets_out(), other.lets_out(), "{what}");
+            group.ingress.clone_from(&other.ingress);
+            group.egress.clone_from(&other.egress);
+        }
+        assert_eq!(now, right, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_load_balancer_that_is_gone_is_made_again() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let want = Service::default().want("web");
+    assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
+    fake.act_as_someone_else(|world| world.load_balancers.clear());
+    let provider = account(&fake).provider("Managed");
+    assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
+    assert_eq!(fake.state().load_balancers.len(), 1);
+}
+
+#[tokio::test]
+async fn what_is_of_others_is_not_touched() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let want = Service::default().want("web");
+    assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
+    // The same load balancer and target group, and somebody else's.
+    fake.act_as_someone_else(|world| {
+        for balancer in world.load_balancers.values_mut() {
+            balancer.tags.insert("portcullis.dev/cluster".into(), "other".into());
+        }
+        for group in world.target_groups.values_mut() {
+            group.tags.insert("portcullis.dev/cluster".into(), "other".into());
+        }
+    });
+    let theirs = fake.state();
+    let provider = account(&fake).provider("Managed");
+    let outcome = provider.sync(&want).await.outcome;
+    assert!(
+        matches!(&outcome, Outcome::Blocked(problem) if problem.what.contains("it is not ours")),
+        "{outcome:?}"
+    );
+    let outcome = provider.sync(&gone("web")).await.outcome;
+    assert!(!matches!(outcome, Outcome::Done) || fake.state().load_balancers == theirs.load_balancers);
+    assert_eq!(fake.state().load_balancers, theirs.load_balancers);
+    assert_eq!(fake.state().target_groups, theirs.target_groups);
+}
+
+#[tokio::test]
+async fn groups_of_the_users_and_back() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let managed = Service::default();
+    let given = Service { annotations: vec![("security-groups", "user")], ..Service::default() };
+    let groups = || {
+        let world = fake.state();
+        let balancer = world.load_balancers.values().next().unwrap().clone();
+        balancer.groups.iter().map(|id| world.groups[id].name.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(provider.sync(&managed.want("web")).await.outcome, Outcome::Done);
+    let name = groups().into_iter().find(|name| name.starts_with("k8s-shop-web")).unwrap();
+    assert_eq!(provider.sync(&given.want("web")).await.outcome, Outcome::Done);
+    assert!(groups().contains(&"user".to_owned()) && !groups().contains(&name));
+    assert!(!fake.state().groups.values().any(|group| group.name == name), "it is not needed any more");
+    assert_eq!(provider.sync(&managed.want("web")).await.outcome, Outcome::Done);
+    assert!(groups().contains(&name) && !groups().contains(&"user".to_owned()));
+
+    for (annotation, what) in [("sg-none", "does not exist"), ("sg-user,sg-0far", "which is in vpc-2")] {
+        fake.act_as_someone_else(|world| {
+            world.add_vpc("vpc-2", "10.1.0.0/16", false);
+            world.add_security_group("sg-0far", "far", "vpc-2");
+        });
+        let wrong = Service { annotations: vec![("security-groups", annotation)], ..Service::default() };
+        let before = fake.state();
+        let outcome = provider.sync(&wrong.want("web")).await.outcome;
+        assert!(matches!(&outcome, Outcome::Blocked(problem) if problem.what.contains(what)), "{outcome:?}");
+        assert_eq!(fake.state(), before);
+    }
+}
+
+#[tokio::test]
+async fn without_groups_the_nodes_let_in_the_clients() {
+    let fake = fake(|_| ());
+    let service = Service { ranges: Some(vec!["192.0.2.0/24"]), ..Service::default() };
+    let unmanaged = account(&fake).provider("Unmanaged");
+    assert_eq!(unmanaged.sync(&service.want("web")).await.outcome, Outcome::Done);
+    let nodes = || fake.state().groups["sg-nodes"].lets_in();
+    let expected = nodes();
+    assert!(
+        expected.iter().any(|rule| rule.contains("30080") && rule.contains("192.0.2.0/24")),
+        "{expected:?}"
+    );
+    assert!(expected.iter().any(|rule| rule.contains("10.0.1.0/24")), "the checks: {expected:?}");
+
+    // It can never get a group: it is told, and all stays as it is.
+    let managed = account(&fake).provider("Managed");
+    let report = managed.sync(&service.want("web")).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    assert!(
+        report.told.iter().any(|told| told.contains("was made without support for groups")),
+        "{report:?}"
+    );
+    assert_eq!(nodes(), expected);
+    assert_eq!(managed.sync(&gone("web")).await.outcome, Outcome::Done);
+    is_untouched(&fake);
+}
+
+#[tokio::test]
+async fn unmanaged_keeps_what_is_managed() {
+    let fake = fake(|_| ());
+    let service = Service { ranges: Some(vec!["192.0.2.0/24"]), ..Service::default() };
+    let managed = account(&fake).provider("Managed");
+    assert_eq!(managed.sync(&service.want("web")).await.outcome, Outcome::Done);
+    let unmanaged = account(&fake).provider("Unmanaged");
+    let other = Service { ranges: Some(vec!["198.51.100.0/24"]), ..Service::default() };
+    assert_eq!(unmanaged.sync(&other.want("web")).await.outcome, Outcome::Done);
+    let found = lets_in(&fake.state(), "web");
+    assert!(found.iter().all(|rule| rule.contains("198.51.100.0/24")), "{found:?}");
+    assert_eq!(unmanaged.sync(&gone("web")).await.outcome, Outcome::Done);
+    is_untouched(&fake);
+}
+
+#[tokio::test]
+async fn many_ranges_are_spread_over_groups() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let ranges: Vec<String> = (0..100).map(|number| format!("192.0.2.{number}/32")).collect();
+    let service = |count: usize| Service {
+        ranges: Some(ranges[..count].iter().map(String::as_str).collect()),
+        ..Service::default()
+    };
+    let own = || {
+        let world = fake.state();
+        let groups = world.groups.values().filter(|group| group.name.starts_with("k8s-shop-web"));
+        groups.map(|group| group.ingress.len()).collect::<Vec<_>>()
+    };
+    // A port and a message about packets for each of them.
+    assert_eq!(provider.sync(&service(10).want("web")).await.outcome, Outcome::Done);
+    assert_eq!(own(), [20]);
+    assert_eq!(provider.sync(&service(100).want("web")).await.outcome, Outcome::Done);
+    let mut many = own();
+    many.sort_unstable();
+    assert_eq!(many, [20, 60, 60, 60]);
+    assert_eq!(provider.sync(&service(25).want("web")).await.outcome, Outcome::Done);
+    assert_eq!(own(), [50]);
+    let ranges: Vec<String> = (0..200).map(|number| format!("192.0.2.{number}/32")).collect();
+    let too_many =
+        Service { ranges: Some(ranges.iter().map(String::as_str).collect()), ..Service::default() };
+    let outcome = provider.sync(&too_many.want("web")).await.outcome;
+    assert!(
+        matches!(&outcome, Outcome::Blocked(problem) if problem.what.contains("400 rules")),
+        "{outcome:?}"
+    );
+    assert_eq!(own(), [50]);
+}
+
+#[tokio::test]
+async fn a_deletion_that_waits_is_no_end() {
+    let fake = fake(|config| config.lingering = Duration::from_secs(300));
+    let provider = account(&fake).provider("Managed");
+    let want = Service::default().want("web");
+    assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
+    let outcome = provider.sync(&gone("web")).await.outcome;
+    assert!(matches!(&outcome, Outcome::Pending { .. }), "{outcome:?}");
+    assert!(fake.state().load_balancers.is_empty());
+    fake.pass(Duration::from_secs(301));
+    // Also for one that was not there when it began.
+    let provider = account(&fake).provider("Managed");
+    assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done);
+    is_untouched(&fake);
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_says_what_it_may_not() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    fake.deny("CreateLoadBalancer");
+    let outcome = provider.sync(&Service::default().want("web")).await.outcome;
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    assert!(problem.remedy.starts_with("Allow CreateLoadBalancer to the role"), "{problem}");
+    fake.allow("CreateLoadBalancer");
+    assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+}
+
+#[tokio::test]
+async fn exact_rules_on_the_nodes() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider_with("Managed", |settings| settings.node_rules = NodeRules::Exact);
+    assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+    let nodes = || fake.state().groups["sg-nodes"].lets_in();
+    assert_eq!(nodes().len(), 1, "{:?}", nodes());
+    let other = Service { ports: vec![(80, 30081)], ..Service::default() };
+    assert_eq!(provider.sync(&other.want("web")).await.outcome, Outcome::Done);
+    assert!(nodes().len() == 1 && nodes()[0].contains("30081"), "{:?}", nodes());
+    assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done);
+    is_untouched(&fake);
+}

@@ -15,18 +15,20 @@ use tracing::warn;
 /// Labels that nodes have to have.
 type Labels = BTreeMap<String, String>;
 
+/// Members, each with its labels, in their order; none until all were heard of.
+type Known = Option<Arc<Vec<(Member, Labels)>>>;
+
 /// The nodes that load balancers send to.
 #[derive(Clone)]
 pub(crate) struct Nodes {
-    /// Each with its labels, in their order; none until all were heard of.
-    known: watch::Receiver<Option<Arc<Vec<(Member, Labels)>>>>,
+    known: watch::Receiver<Known>,
     /// Lists that were asked for, so that all who ask for the same share it.
     lists: Arc<Mutex<Lists>>,
 }
 
 #[derive(Default)]
 struct Lists {
-    of: Option<Arc<Vec<(Member, Labels)>>>,
+    of: Known,
     by_labels: BTreeMap<Labels, Arc<[Member]>>,
 }
 
@@ -44,7 +46,7 @@ impl Nodes {
     }
 
     /// Tells when members come, go or change; not for the heartbeats of nodes.
-    pub(crate) fn changes(&self) -> watch::Receiver<Option<Arc<Vec<(Member, Labels)>>>> {
+    pub(crate) fn changes(&self) -> watch::Receiver<Known> {
         self.known.clone()
     }
 
@@ -63,7 +65,7 @@ impl Nodes {
     }
 }
 
-async fn follow(client: Client, sender: watch::Sender<Option<Arc<Vec<(Member, Labels)>>>>) {
+async fn follow(client: Client, sender: watch::Sender<Known>) {
     let (store, writer) = reflector::store();
     let api: Api<Node> = Api::all(client);
     // Managed fields and what kubelets report of images are the larger part of a node.

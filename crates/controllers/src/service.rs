@@ -426,12 +426,9 @@ impl<P: Provider> Context<P> {
             let api: Api<Service> =
                 Api::namespaced(self.client.clone(), owner.namespace().unwrap_or_default());
             // By the API itself: a cache may be behind.
-            match api.get_opt(owner.name()).await {
-                Ok(None) => {}
-                Ok(Some(_)) | Err(_) => {
-                    missing.remove(&owner);
-                    continue;
-                }
+            if !matches!(api.get_opt(owner.name()).await, Ok(None)) {
+                missing.remove(&owner);
+                continue;
             }
             let since = *missing.entry(owner.clone()).or_insert_with(|| {
                 warn!(%owner, after = ?self.settings.sweep_after, "it is gone, and left something behind, which will be taken away");
@@ -471,7 +468,7 @@ impl<P: Provider> Context<P> {
                         let _ = trigger.send(object(&owner));
                     }
                     Err(problem) => {
-                        warn!(%owner, problem = %problem.what, "its load balancer cannot be looked at")
+                        warn!(%owner, problem = %problem.what, "its load balancer cannot be looked at");
                     }
                 }
             }

@@ -1,5 +1,7 @@
 //! Services on a real Kubernetes API, with load balancers in the AWS simulator.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
 use std::time::Duration;
 
 use aws_credential_types::Credentials;

@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn node(extra: serde_json::Value) -> Node {
+    fn node(extra: &serde_json::Value) -> Node {
         let mut node = json!({
             "metadata": {"name": "n1"},
             "spec": {"providerID": "aws:///eu-west-1a/i-1"},
@@ -74,18 +74,18 @@ mod tests {
             (json!({"spec": {"taints": [{"key": "other", "effect": "NoSchedule"}]}}), true),
             (json!({"spec": {"unschedulable": true}}), true),
         ] {
-            assert_eq!(is_eligible(&node(extra.clone())), expected, "{extra}");
+            assert_eq!(is_eligible(&node(&extra)), expected, "{extra}");
         }
     }
 
     #[test]
     fn a_node_is_a_member() {
-        let member = node_member(&node(json!({}))).unwrap();
+        let member = node_member(&node(&json!({}))).unwrap();
         assert_eq!(member.name(), "n1");
         assert_eq!(member.reference(), Some("aws:///eu-west-1a/i-1"));
         assert_eq!(member.addresses().len(), 2);
-        assert_eq!(node_member(&node(json!({"status": {"addresses": []}}))), None);
-        let bare = node_member(&node(json!({"spec": {"providerID": ""}}))).unwrap();
+        assert_eq!(node_member(&node(&json!({"status": {"addresses": []}}))), None);
+        let bare = node_member(&node(&json!({"spec": {"providerID": ""}}))).unwrap();
         assert_eq!(bare.reference(), None);
     }
 }

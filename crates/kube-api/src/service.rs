@@ -185,7 +185,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn service(spec: Value, annotations: Value) -> Service {
+    fn service(spec: &Value, annotations: &Value) -> Service {
         let mut full = json!({
             "type": "LoadBalancer",
             "loadBalancerClass": "portcullis.dev/aws-nlb",
@@ -220,14 +220,14 @@ mod tests {
             (json!({"loadBalancerClass": null}), json!({TYPE: "external"}), true, false),
             (json!({"loadBalancerClass": null}), json!({}), true, false),
         ] {
-            let found = wants_load_balancer(&service(spec.clone(), annotations), &class(without_class));
+            let found = wants_load_balancer(&service(&spec, &annotations), &class(without_class));
             assert_eq!(found, expected, "{spec}");
         }
     }
 
     #[test]
     fn others_hold_it() {
-        let mut found = service(json!({}), json!({}));
+        let mut found = service(&json!({}), &json!({}));
         assert_eq!(foreign_finalizer(&found), None);
         found.metadata.finalizers = Some(vec![FINALIZER.into(), "service.k8s.aws/resources".into()]);
         assert_eq!(foreign_finalizer(&found).unwrap().1, "the AWS Load Balancer Controller");
@@ -235,14 +235,14 @@ mod tests {
 
     #[test]
     fn the_field_comes_before_the_annotation() {
-        let ranges = |spec: Value, annotations: Value| source_ranges(&service(spec, annotations)).unwrap();
+        let ranges = |spec: Value, annotations: Value| source_ranges(&service(&spec, &annotations)).unwrap();
         let listed = |range: &str| SourceRanges::parse(Some([range])).unwrap();
         assert!(ranges(json!({}), json!({})).is_absent());
         assert!(ranges(json!({"loadBalancerSourceRanges": []}), json!({SOURCE_RANGES: " "})).is_absent());
         let field = json!({"loadBalancerSourceRanges": ["10.0.0.0/8"]});
         assert_eq!(ranges(field, json!({SOURCE_RANGES: "192.0.2.0/24"})), listed("10.0.0.0/8"));
         assert_eq!(ranges(json!({}), json!({SOURCE_RANGES: " 192.0.2.0/24 "})), listed("192.0.2.0/24"));
-        let wrong = source_ranges(&service(json!({}), json!({SOURCE_RANGES: "10.0.0.0/8,x"}))).unwrap_err();
+        let wrong = source_ranges(&service(&json!({}), &json!({SOURCE_RANGES: "10.0.0.0/8,x"}))).unwrap_err();
         assert!(
             wrong.starts_with("annotation service.beta.kubernetes.io/load-balancer-source-ranges[1]: "),
             "{wrong}"
@@ -252,12 +252,12 @@ mod tests {
     #[test]
     fn what_it_asks_for() {
         let local = json!({"externalTrafficPolicy": "Local", "healthCheckNodePort": 31000, "ipFamilies": ["IPv6", "IPv4"]});
-        let found = load_balancer(&service(local.clone(), json!({})), Arc::default(), true).unwrap();
+        let found = load_balancer(&service(&local, &json!({})), Arc::default(), true).unwrap();
         let listener = &found.listeners()[0];
         assert_eq!((listener.port(), listener.target_port(), listener.name()), (80, 30080, Some("http")));
         assert_eq!(listener.health_check().unwrap().port(), HealthPort::Number(31000));
         assert_eq!(found.families().len(), 2);
-        let direct = load_balancer(&service(local, json!({})), Arc::default(), false).unwrap();
+        let direct = load_balancer(&service(&local, &json!({})), Arc::default(), false).unwrap();
         assert_eq!(direct.listeners()[0].target_port(), 8080);
         assert_eq!(direct.listeners()[0].health_check(), None);
     }
@@ -272,7 +272,7 @@ mod tests {
             (json!({"ports": [{"port": 80, "protocol": "SCTP", "nodePort": 30000}]}), "port 80 is for SCTP"),
             (json!({"loadBalancerSourceRanges": ["10.0.0.0/33"]}), "spec.loadBalancerSourceRanges[0]: "),
         ] {
-            let problem = load_balancer(&service(spec, json!({})), Arc::default(), true).unwrap_err();
+            let problem = load_balancer(&service(&spec, &json!({})), Arc::default(), true).unwrap_err();
             assert!(problem.what.starts_with(&format!("Service shop/web: {what}")), "{problem}");
         }
     }

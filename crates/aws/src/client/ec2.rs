@@ -183,17 +183,21 @@ fn permissions(element: &Element, list: &str) -> Permissions {
         let number = |name| joined.optional(name).and_then(|text| text.parse().ok());
         let protocol = joined.text("ipProtocol");
         let (from, to) = if protocol == "-1" { (None, None) } else { (number("fromPort"), number("toPort")) };
-        let range = |text: String| text.parse().ok().map(Peer::Range);
-        let lists: [(&str, &str, &dyn Fn(String) -> Option<Peer>); 4] = [
-            ("ipRanges", "cidrIp", &range),
-            ("ipv6Ranges", "cidrIpv6", &range),
-            ("groups", "groupId", &|id| Some(Peer::Group(id))),
-            ("prefixListIds", "prefixListId", &|id| Some(Peer::PrefixList(id))),
-        ];
-        for (list, key, peer) in lists {
+        let range = |text: &str| text.parse().ok().map(Peer::Range);
+        for (list, key) in [
+            ("ipRanges", "cidrIp"),
+            ("ipv6Ranges", "cidrIpv6"),
+            ("groups", "groupId"),
+            ("prefixListIds", "prefixListId"),
+        ] {
             for entry in joined.list(list) {
+                let peer = match list {
+                    "groups" => Some(Peer::Group(entry.text(key))),
+                    "prefixListIds" => Some(Peer::PrefixList(entry.text(key))),
+                    _ => range(&entry.text(key)),
+                };
                 // What is no range is nothing that we could have written, nor take away.
-                if let Some(peer) = peer(entry.text(key)) {
+                if let Some(peer) = peer {
                     let permission = Permission { protocol: protocol.clone(), from, to, peer };
                     all.insert(permission, entry.text("description"));
                 }

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 pub(crate) struct Parameters(Vec<(String, String)>);
 
 impl Parameters {
+    #[allow(clippy::needless_pass_by_value, reason = "a number or a text is said as it comes")]
     pub(crate) fn set(mut self, name: impl Into<String>, value: impl ToString) -> Self {
         self.0.push((name.into(), value.to_string()));
         self
@@ -69,7 +70,7 @@ fn escape(text: &str, into: &mut String) {
     for byte in text.bytes() {
         match byte {
             b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                into.push(char::from(byte))
+                into.push(char::from(byte));
             }
             _ => {
                 const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

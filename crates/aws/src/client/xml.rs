@@ -54,10 +54,11 @@ impl Element {
                     }
                 }
                 Event::GeneralRef(reference) => {
-                    let resolved = match reference.resolve_char_ref().map_err(|error| error.to_string())? {
+                    let character = reference.resolve_char_ref().map_err(|error| error.to_string())?;
+                    let name = reference.decode().map_err(|error| error.to_string())?;
+                    let resolved = match character {
                         Some(character) => character.to_string(),
                         None => {
-                            let name = reference.decode().map_err(|error| error.to_string())?;
                             quick_xml::escape::resolve_predefined_entity(&name).unwrap_or_default().to_owned()
                         }
                     };
@@ -74,10 +75,6 @@ impl Element {
             (true, Some(element)) if root.children.is_empty() => Ok(element),
             _ => Err("it is not one whole element".to_owned()),
         }
-    }
-
-    pub(crate) fn name(&self) -> &str {
-        &self.name
     }
 
     /// The first element of that name in this one.
@@ -126,7 +123,7 @@ mod tests {
         let text = "<?xml version=\"1.0\"?>\n<R xmlns=\"http://x/\"><!-- c --><n> a &amp; b&#33; </n><l><item><key>k\
                     </key><value>v</value></item><item><key>e</key><value/></item></l><e/><d><![CDATA[<>]]></d></R>";
         let answer = Element::parse(text).unwrap();
-        assert_eq!(answer.name(), "R");
+        assert_eq!(answer.name, "R");
         assert_eq!(answer.text("n"), "a & b!");
         assert_eq!(answer.text("absent"), "");
         assert_eq!(answer.optional("e"), None);

@@ -11,6 +11,7 @@ use crate::model::{Attributes, Tags};
 pub const PREFIX: &str = "service.beta.kubernetes.io/aws-load-balancer-";
 
 /// What the annotations ask for; what they do not say is left out or empty.
+#[allow(clippy::struct_excessive_bools, reason = "each is an annotation of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Asked {
     pub(super) scheme: Scheme,

@@ -444,12 +444,11 @@ impl<'a> Decision<'a> {
             let room = Room { rules: settings.rules_per_group, groups: most };
             let moves = arrange(wanted, &present, room, false);
             for (part, permissions) in &moves.add {
-                match parts.get(part) {
-                    Some(group) => self.permit(group, direction, permissions),
-                    None => {
-                        let step = self.create_group(*part);
-                        self.next.steps.push(step);
-                    }
+                if let Some(group) = parts.get(part) {
+                    self.permit(group, direction, permissions);
+                } else {
+                    let step = self.create_group(*part);
+                    self.next.steps.push(step);
                 }
             }
             let all: BTreeSet<&Permission> = present.values().flatten().collect();
@@ -467,21 +466,13 @@ impl<'a> Decision<'a> {
                 }
             }
         }
-        let useful = parts
-            .iter()
-            .filter(|(part, group)| **part <= needed || self.holds_wanted(group, &ingress, &egress));
+        let useful =
+            parts.iter().filter(|(part, group)| **part <= needed || holds_wanted(group, &ingress, &egress));
         complete.then(|| useful.map(|(_, group)| group.group.id.clone()).collect())
     }
 
     fn is_attached(&self, group: &Group) -> bool {
         self.balancer.is_some_and(|found| found.balancer.groups.contains(&group.group.id))
-    }
-
-    fn holds_wanted(&self, group: &Group, ingress: &Parts, egress: &Parts) -> bool {
-        let holds = |permissions: &crate::model::Permissions, wanted: &Parts| {
-            wanted.values().flatten().any(|one| permissions.contains_key(one))
-        };
-        holds(&group.group.ingress, ingress) || holds(&group.group.egress, egress)
     }
 
     fn create_group(&self, part: usize) -> Step {
@@ -681,6 +672,14 @@ impl<'a> Decision<'a> {
             }
         }
     }
+}
+
+/// Whether a group has some of the rules that are wanted.
+fn holds_wanted(group: &Group, ingress: &Parts, egress: &Parts) -> bool {
+    let holds = |permissions: &crate::model::Permissions, wanted: &Parts| {
+        wanted.values().flatten().any(|one| permissions.contains_key(one))
+    };
+    holds(&group.group.ingress, ingress) || holds(&group.group.egress, egress)
 }
 
 fn held(parts: &BTreeMap<usize, &Group>, direction: Direction) -> Parts {

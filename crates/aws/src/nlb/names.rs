@@ -61,7 +61,9 @@ fn plain(text: &str) -> String {
 
 fn hash(parts: &[&str]) -> String {
     let digest = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA256, parts.concat().as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    // Names take ten digits of it.
+    let number = digest.as_ref().iter().take(8).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
+    format!("{number:016x}")
 }
 
 #[cfg(test)]

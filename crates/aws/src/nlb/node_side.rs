@@ -102,7 +102,7 @@ impl NodeSide {
         let nodes: BTreeSet<&str> = specs
             .values()
             .filter(|spec| spec.target_kind == TargetKind::Instance)
-            .flat_map(|spec| spec.listeners.values().next())
+            .filter_map(|spec| spec.listeners.values().next())
             .flat_map(|listening| &listening.backend.targets)
             .map(|target| target.id.as_str())
             .collect();
@@ -245,9 +245,12 @@ impl NodeSide {
             .holdings
             .keys()
             .chain(specs.keys())
-            .filter(|owner| match specs.contains_key(*owner) {
-                true => !opened.contains(*owner),
-                false => !holding(owner).balancers.is_empty(),
+            .filter(|owner| {
+                if specs.contains_key(*owner) {
+                    !opened.contains(*owner)
+                } else {
+                    !holding(owner).balancers.is_empty()
+                }
             })
             .map(rules::mark)
             .collect();

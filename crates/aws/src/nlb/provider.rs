@@ -160,23 +160,19 @@ impl Provider {
             Target::Gone => None,
         };
         let mut state = self.state();
-        match spec {
-            Some((spec, told)) => {
-                state.wanted.gone.remove(owner);
-                if state.wanted.present.get(owner) != Some(&spec) {
-                    state.progress.opened.remove(owner);
-                    state.wanted.present.insert(owner.clone(), spec);
-                }
-                Ok(told)
+        if let Some((spec, told)) = spec {
+            state.wanted.gone.remove(owner);
+            if state.wanted.present.get(owner) != Some(&spec) {
+                state.progress.opened.remove(owner);
+                state.wanted.present.insert(owner.clone(), spec);
             }
-            None => {
-                state.wanted.present.remove(owner);
-                if state.wanted.gone.insert(owner.clone()) {
-                    state.progress.verified.remove(owner);
-                }
-                Ok(Vec::new())
-            }
+            return Ok(told);
         }
+        state.wanted.present.remove(owner);
+        if state.wanted.gone.insert(owner.clone()) {
+            state.progress.verified.remove(owner);
+        }
+        Ok(Vec::new())
     }
 
     fn spec(&self, want: &Want, wanted: &LoadBalancer) -> Result<(Spec, Vec<String>), Problem> {
@@ -243,12 +239,11 @@ impl Provider {
                     steps: Vec::new(),
                 };
                 simulation.progress.opened.remove(owner);
-                match &spec {
-                    Some(spec) => drop(simulation.wanted.present.insert(owner.clone(), spec.clone())),
-                    None => {
-                        simulation.wanted.present.remove(owner);
-                        simulation.wanted.gone.insert(owner.clone());
-                    }
+                simulation.wanted.present.remove(owner);
+                if let Some(spec) = &spec {
+                    simulation.wanted.present.insert(owner.clone(), spec.clone());
+                } else {
+                    simulation.wanted.gone.insert(owner.clone());
                 }
                 (state.snapshot.clone(), simulation)
             };
@@ -401,7 +396,9 @@ impl Provider {
         }
         let seen = execute::look(&self.0.client, &self.0.settings, looks).await?;
         let mut state = self.state();
-        seen.into_iter().for_each(|seen| seen.take_in(&mut state.snapshot));
+        for seen in seen {
+            seen.take_in(&mut state.snapshot);
+        }
         Ok(())
     }
 

@@ -35,25 +35,22 @@ pub(super) async fn look_at_everything(
     known: &KnownTags,
     others: Option<&BTreeSet<String>>,
 ) -> Result<Everything, CallError> {
-    let (groups, shared) = match others {
-        Some(others) => {
-            let cluster = vec![settings.cluster.clone()];
-            let groups = client.security_groups(&[(&tag_filter(Owner::CLUSTER_KEY), &cluster)]).await?;
-            let mut shared = Vec::new();
-            for some in others.iter().cloned().collect::<Vec<_>>().chunks(200) {
-                shared.extend(client.security_groups(&[("group-id", some)]).await?);
-            }
-            (groups, shared)
+    let (groups, shared) = if let Some(others) = others {
+        let cluster = vec![settings.cluster.clone()];
+        let groups = client.security_groups(&[(&tag_filter(Owner::CLUSTER_KEY), &cluster)]).await?;
+        let mut shared = Vec::new();
+        for some in others.iter().cloned().collect::<Vec<_>>().chunks(200) {
+            shared.extend(client.security_groups(&[("group-id", some)]).await?);
         }
-        None => {
-            let marks = rules::marks(&settings.cluster);
-            let vpc = vec![settings.vpc.clone()];
-            let all = client.security_groups(&[("vpc-id", &vpc)]).await?;
-            let (own, others): (Vec<_>, Vec<_>) =
-                all.into_iter().partition(|group| owner_of(&group.tags, &settings.cluster).is_some());
-            let marked = |group: &SecurityGroup| group.ingress.values().any(|mark| mark.starts_with(&marks));
-            (own, others.into_iter().filter(marked).collect())
-        }
+        (groups, shared)
+    } else {
+        let marks = rules::marks(&settings.cluster);
+        let vpc = vec![settings.vpc.clone()];
+        let all = client.security_groups(&[("vpc-id", &vpc)]).await?;
+        let is_own = |group: &SecurityGroup| owner_of(&group.tags, &settings.cluster).is_some();
+        let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_own);
+        let is_marked = |group: &SecurityGroup| group.ingress.values().any(|mark| mark.starts_with(&marks));
+        (own, others.into_iter().filter(is_marked).collect())
     };
     let in_vpc = |vpc: &str| vpc.is_empty() || vpc == settings.vpc;
     let balancers: Vec<LoadBalancer> = client

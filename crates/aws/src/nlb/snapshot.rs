@@ -38,6 +38,7 @@ pub(super) struct Group {
 }
 
 /// A load balancer of ours. What was not looked at yet is left out.
+#[allow(clippy::struct_field_names, reason = "it is what AWS tells of it")]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Balancer {
     pub(super) balancer: LoadBalancer,

@@ -1,6 +1,6 @@
 //! A change, for people: what happens to which object, and who may reach what before and after.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use portcullis_core::{
     Access, Calls, Change, Detail, Direction, Family, GroupId, Owner, Peer as CorePeer, PlanError, PlanView,
@@ -274,13 +274,13 @@ fn reach(owner: &Owner, snapshot: &Snapshot, direction: Direction, spec: Option<
                             && one.from.is_none_or(|from| from <= port)
                             && one.to.is_none_or(|to| port <= to))
                 };
-                let all: BTreeMap<Permission, ()> = groups
+                let all: BTreeSet<Permission> = groups
                     .iter()
                     .flat_map(|group| group.ingress.keys())
                     .filter(lets_in)
-                    .map(|one| (Permission { protocol: (*transport).to_owned(), ..one.clone() }, ()))
+                    .map(|one| Permission { protocol: (*transport).to_owned(), ..one.clone() })
                     .collect();
-                rules.extend(all.keys().filter_map(|one| rule(direction, one, Some(port), Some(port))));
+                rules.extend(all.iter().filter_map(|one| rule(direction, one, Some(port), Some(port))));
                 if balancer.balancer.groups.is_empty() {
                     // The nodes see the clients' addresses, and let in whom the Service names.
                     let clients: BTreeSet<Peer> = spec.map(|spec| spec.clients.clone()).unwrap_or_default();

@@ -7,7 +7,7 @@ use portcullis_aws_fake::{Fake, Fault, World};
 use portcullis_core::{Outcome, Provider as _, Want};
 use portcullis_testkit::Dice;
 
-use crate::scene::{Service, account, fake, gone};
+use crate::scene::{Service, account, fake, gone, shape};
 
 fn before() -> Service<'static> {
     Service {
@@ -42,43 +42,6 @@ fn open(world: &World) -> BTreeSet<(u16, String)> {
         }
     }
     open
-}
-
-/// What is there, without what is only a name that AWS gives.
-fn shape(world: &World) -> Vec<String> {
-    let mut shape = Vec::new();
-    let named = |text: String| {
-        world.groups.iter().fold(text, |text, (id, group)| text.replace(id.as_str(), &group.name))
-    };
-    for group in world.groups.values() {
-        shape.push(named(format!(
-            "{} {:?} {:?} {:?}",
-            group.name,
-            group.tags,
-            group.lets_in(),
-            group.lets_out()
-        )));
-    }
-    for balancer in world.load_balancers.values() {
-        let groups: BTreeSet<&str> =
-            balancer.groups.iter().map(|id| world.groups[id].name.as_str()).collect();
-        shape.push(format!("{} {:?} {groups:?} {:?}", balancer.name, balancer.tags, balancer.attributes));
-        let mut ports: Vec<String> = balancer
-            .listeners
-            .values()
-            .map(|one| {
-                format!("{} {} {}", one.port, one.protocol, world.target_groups[&one.target_group].name)
-            })
-            .collect();
-        ports.sort();
-        shape.extend(ports);
-    }
-    for group in world.target_groups.values() {
-        let targets: Vec<_> = group.targets.keys().collect();
-        shape.push(format!("{} {:?} {:?} {targets:?}", group.name, group.tags, group.health_check));
-    }
-    shape.sort();
-    shape
 }
 
 /// Has one process after the other try, until it is done.

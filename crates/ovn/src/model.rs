@@ -324,6 +324,11 @@ impl Model {
         object.index(self, present);
     }
 
+    /// How many objects of a kind there are.
+    pub fn total<T: Stored>(&self) -> usize {
+        T::table(self).size()
+    }
+
     /// How many objects of a kind a project has.
     pub fn count<T: Stored>(&self, project: &str) -> u64 {
         self.counts.get(&(T::KIND, project.into())).copied().unwrap_or_default()

@@ -209,6 +209,22 @@ pub const PARTS: &[Part] = &[
         programs: &["cluster-api-core"],
         sandbox: Use::None,
     },
+    Part {
+        name: "cloud-provider-aws",
+        purpose: "what others have for Services on AWS",
+        source: Source::Go(GoModule {
+            version: "1.37.0",
+            files: go_files!("cloud-provider-aws", "go.mod", "go.sum"),
+            packages: &[(
+                "aws-cloud-controller-manager",
+                "k8s.io/cloud-provider-aws/cmd/aws-cloud-controller-manager",
+            )],
+            version_variables: &["k8s.io/component-base/version"],
+            keep: &[],
+        }),
+        programs: &["aws-cloud-controller-manager"],
+        sandbox: Use::None,
+    },
 ];
 
 impl Part {
@@ -348,6 +364,7 @@ mod tests {
             ("etcd", "go.etcd.io/etcd/server/v3"),
             ("Kubernetes", "k8s.io/kubernetes"),
             ("Cluster API", "sigs.k8s.io/cluster-api"),
+            ("cloud-provider-aws", "k8s.io/cloud-provider-aws"),
         ];
         for (name, module) in modules {
             let Source::Go(pinned) = &part(name).source else { panic!("{name} is a Go module") };

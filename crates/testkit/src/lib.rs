@@ -5,6 +5,7 @@
 
 mod api;
 mod aws_site;
+mod cloud_provider_aws;
 mod cluster_api;
 mod dhcp;
 mod dice;
@@ -24,6 +25,7 @@ mod wire;
 
 pub use api::{kubernetes, kubernetes_in};
 pub use aws_site::AwsSite;
+pub use cloud_provider_aws::{AwsAccount, CloudProviderAws};
 pub use cluster_api::ClusterApi;
 pub use dhcp::{Offer, ask_dhcp};
 pub use dice::Dice;

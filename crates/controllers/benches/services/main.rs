@@ -1,0 +1,41 @@
+//! How many calls of AWS Services take: ours beside cloud-provider-aws, and a thousand of ours.
+//!
+//! Both controllers run on one real Kubernetes API and go through the same phases at the same time. Each has a strict fake
+//! of AWS to itself, with three nodes and two public subnets, in which every call takes 20 ms. A call counts when it is
+//! sent, also if it is refused. What is counted is the same on every machine; only times are of this one.
+//!
+//! `cargo bench -p portcullis-controllers --bench services -- --only many` leaves the comparison out, `--only phases` the
+//! thousand.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench talks")]
+
+mod aws;
+mod many;
+mod phases;
+
+// What the program has.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let value = |name: &str| {
+        let place = arguments.iter().position(|argument| argument == name)?;
+        arguments.get(place + 1).cloned()
+    };
+    if let Some(url) = value(many::CHILD) {
+        return many::child(&url);
+    }
+    let only = value("--only").unwrap_or_default();
+    if only != "many" {
+        phases::compare();
+    }
+    if only != "phases" {
+        many::measure();
+    }
+}
+
+/// A figure that has a limit: `=` where it is kept, `✗` where it is missed.
+fn mark(kept: bool) -> &'static str {
+    if kept { "=" } else { "✗ MISSED" }
+}

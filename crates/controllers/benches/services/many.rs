@@ -1,0 +1,239 @@
+//! A thousand Services of ours.
+//!
+//! The provider runs in a process of its own, so that its memory and its time are its own; the fake is here, and counts.
+
+use std::io::{BufRead, BufReader, Lines, Write, stdin, stdout};
+use std::net::IpAddr;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, stream};
+use portcullis_aws::Provider;
+use portcullis_aws_fake::Fake;
+use portcullis_core::{
+    Admission, EmptyMeans, Family, Listener, ListenerProtocol, LoadBalancer, Member, Outcome, Owner,
+    Provider as _, Scheme, SourceRanges, Target, Want,
+};
+
+use crate::aws::{self, CLUSTER, Calls};
+
+/// The word by which the other process knows what it is.
+pub(crate) const CHILD: &str = "--provider-for";
+
+const SERVICES: u16 = 1000;
+const PORTS: u16 = 3;
+const NODES: u8 = 100;
+/// So many are dealt with at the same time, as the program does unless told otherwise.
+const TOGETHER: usize = 32;
+/// So many are looked at closely.
+const CLOSELY: u16 = 50;
+/// The limit of memory, in bytes.
+const MEMORY: u64 = 150_000_000;
+
+/// What the other process does, one after the other.
+const TASKS: [Task; 7] = [
+    Task { name: "create", each: SERVICES, limit: Some((5.0 + 3.0 * PORTS as f64, 4.0)) },
+    Task { name: "no-op event", each: SERVICES, limit: Some((0.0, 0.0)) },
+    Task { name: "resync of all", each: SERVICES, limit: Some((0.0, 0.05)) },
+    Task { name: "deep look", each: CLOSELY, limit: Some((0.0, 3.0 + 2.0 * PORTS as f64)) },
+    Task { name: "node added", each: SERVICES, limit: Some((PORTS as f64, 0.01)) },
+    Task { name: "restart", each: SERVICES, limit: None },
+    Task { name: "delete", each: SERVICES, limit: Some((2.0 + PORTS as f64, 4.0)) },
+];
+
+struct Task {
+    name: &'static str,
+    /// How many Services it is about.
+    each: u16,
+    /// How many calls for each may change something, and how many may not.
+    limit: Option<(f64, f64)>,
+}
+
+pub(crate) fn measure() {
+    let fake = aws::fake(usize::from(NODES) + 1);
+    let mut other = Other::start(&fake);
+    println!(
+        "\n{SERVICES} Services with {PORTS} ports and {NODES} nodes, {TOGETHER} at a time; calls per Service:\n"
+    );
+    println!(
+        "{:<14} {:>11} {:>9} {:>9}   {:>8} {:>8} {:>8}   {:>16}",
+        "", "calls", "mutating", "reads", "time", "our CPU", "memory", "limit"
+    );
+    let mut most = 0;
+    for task in &TASKS {
+        fake.clear_calls();
+        let done = other.work(task.name);
+        let calls = Calls::take(&fake);
+        let each = |calls: usize| f64::from(u32::try_from(calls).unwrap()) / f64::from(task.each);
+        let limit = task.limit.map_or("–".to_owned(), |(mutating, reads)| {
+            let kept = each(calls.mutating) <= mutating && each(calls.reads()) <= reads;
+            format!("{mutating} + {reads} {}", crate::mark(kept))
+        });
+        println!(
+            "{:<14} {:>11} {:>9.3} {:>9.3}   {:>6.2} s {:>6.2} s {:>5} MB   {limit:>16}",
+            task.name,
+            calls,
+            each(calls.mutating),
+            each(calls.reads()),
+            done.time.as_secs_f64(),
+            done.cpu.as_secs_f64(),
+            done.memory / 1_000_000,
+        );
+        most = most.max(done.memory);
+    }
+    println!(
+        "\nmemory, at most: {} MB of {} {}",
+        most / 1_000_000,
+        MEMORY / 1_000_000,
+        crate::mark(most < MEMORY)
+    );
+}
+
+/// The other process: it is told a task by a line, and answers with one.
+struct Other {
+    child: Child,
+    answers: Lines<BufReader<ChildStdout>>,
+}
+
+struct Done {
+    time: Duration,
+    cpu: Duration,
+    memory: u64,
+}
+
+impl Other {
+    fn start(fake: &Fake) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args([CHILD, fake.url()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
+        Other { child, answers }
+    }
+
+    fn work(&mut self, task: &str) -> Done {
+        let (start, before) = (Instant::now(), cpu(self.child.id()));
+        writeln!(self.child.stdin.as_mut().unwrap(), "{task}").unwrap();
+        let answer = self.answers.next().expect("the other process goes on").unwrap();
+        assert_eq!(answer, "done", "{task}");
+        let id = self.child.id();
+        Done { time: start.elapsed(), cpu: cpu(id).saturating_sub(before), memory: memory(id) }
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        // It ends with what it is told.
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// What a process has in memory, in bytes.
+pub(crate) fn memory(process: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+}
+
+/// How long a process has computed.
+fn cpu(process: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    // After the name, which may have blanks in it.
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    Duration::from_millis(ticks * 10)
+}
+
+/// What the other process is.
+pub(crate) fn child(url: &str) {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let mut provider = aws::provider(url);
+    for task in stdin().lines() {
+        let task = task.unwrap();
+        if task == "restart" {
+            provider = aws::provider(url);
+        }
+        // As a controller does it: by one task, on whichever thread.
+        let does = provider.clone();
+        runtime.block_on(runtime.spawn(async move { work(&does, &task).await })).unwrap();
+        let mut out = stdout();
+        writeln!(out, "done").unwrap();
+        out.flush().unwrap();
+    }
+}
+
+async fn work(provider: &Provider, task: &str) {
+    match task {
+        "create" | "no-op event" => sync_all(provider, &members(NODES)).await,
+        "node added" | "restart" => sync_all(provider, &members(NODES + 1)).await,
+        "resync of all" => assert_eq!(provider.look_at_all().await.unwrap(), []),
+        "deep look" => {
+            for number in 0..CLOSELY {
+                assert!(!provider.look_closely(&owner(number)).await.unwrap());
+            }
+        }
+        "delete" => {
+            each(|number| async move {
+                let want = Want {
+                    owner: owner(number),
+                    uid: String::new(),
+                    target: Target::Gone,
+                    parameters: [].into(),
+                };
+                assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
+            })
+            .await;
+        }
+        other => panic!("{other} is no task"),
+    }
+}
+
+async fn sync_all(provider: &Provider, members: &Arc<[Member]>) {
+    each(|number| async move {
+        assert_eq!(provider.sync(&want(number, members)).await.outcome, Outcome::Done);
+    })
+    .await;
+}
+
+/// Does something for all Services, some at a time.
+async fn each<F: Future<Output = ()>>(does: impl Fn(u16) -> F) {
+    stream::iter(0..SERVICES).for_each_concurrent(TOGETHER, does).await;
+}
+
+fn owner(number: u16) -> Owner {
+    Owner::new(CLUSTER, "Service", Some("shop".into()), format!("web-{number}")).unwrap()
+}
+
+/// The nodes, once for all Services.
+fn members(count: u8) -> Arc<[Member]> {
+    (1..=count)
+        .map(|number| {
+            let member = Member::new(format!("node-{number}"), [IpAddr::from([10, 0, 1, number])]).unwrap();
+            member.with_reference(format!("aws:///eu-central-1a/i-{number}"))
+        })
+        .collect()
+}
+
+fn want(number: u16, members: &Arc<[Member]>) -> Want {
+    let listeners = (0..PORTS).map(|port| {
+        // There are no more node ports than these; here nobody minds that some are taken twice.
+        let node_port = 30_000 + (number * PORTS + port) % 2_768;
+        Listener::new(80 + port, ListenerProtocol::Tcp, node_port).unwrap()
+    });
+    let ranges = SourceRanges::parse(None::<Vec<&str>>).unwrap();
+    let admission = Admission { ranges, empty_means: EmptyMeans::Everyone };
+    let owner = owner(number);
+    let name = owner.name().to_owned();
+    let wanted =
+        LoadBalancer::new(name, Scheme::InternetFacing, [Family::V4], listeners.collect(), admission);
+    Want {
+        owner,
+        uid: format!("uid-{number}"),
+        target: Target::Present(wanted.unwrap().with_members(Arc::clone(members)).unwrap()),
+        parameters: [].into(),
+    }
+}

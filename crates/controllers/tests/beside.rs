@@ -29,7 +29,9 @@ fn fake() -> Fake {
     let nodes = world.add_security_group("sg-nodes", "nodes", "vpc-1");
     nodes.tags.insert("kubernetes.io/cluster/demo".to_owned(), "owned".to_owned());
     for node in ["i-1", "i-2"] {
-        world.add_instance(node, "subnet-a", &["sg-nodes"]);
+        let instance = world.add_instance(node, "subnet-a", &["sg-nodes"]);
+        // cloud-provider-aws finds no other nodes.
+        instance.tags.insert("kubernetes.io/cluster/demo".to_owned(), "owned".to_owned());
     }
     Fake::start(Config { world, ..Config::default() }).unwrap()
 }

@@ -27,7 +27,9 @@ pub(crate) fn fake(nodes: usize) -> Fake {
     let group = world.add_security_group("sg-nodes", "nodes", VPC);
     group.tags.insert(format!("kubernetes.io/cluster/{CLUSTER}"), "owned".to_owned());
     for node in 1..=nodes {
-        world.add_instance(&format!("i-{node}"), SUBNET, &["sg-nodes"]);
+        let instance = world.add_instance(&format!("i-{node}"), SUBNET, &["sg-nodes"]);
+        // cloud-provider-aws finds no other nodes.
+        instance.tags.insert(format!("kubernetes.io/cluster/{CLUSTER}"), "owned".to_owned());
     }
     let quotas = Quotas { groups: 5_000, load_balancers: 5_000, target_groups: 10_000, ..Quotas::default() };
     Fake::start(Config { world, quotas, latency: LATENCY, ..Config::default() }).unwrap()

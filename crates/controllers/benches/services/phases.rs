@@ -66,6 +66,7 @@ pub(crate) fn compare() {
     for ports in 1..=3 {
         for phase in &PHASES {
             go_through(kubernetes, &sides, phase.name, ports);
+            let called = sides[0].fake.counts();
             let [ours, others] = sides.each_ref().map(|side| Calls::take(&side.fake));
             let limit =
                 phase.limit.map(|limit| limit(ports)).map_or("–".to_owned(), |(mutating, reads)| {
@@ -73,6 +74,9 @@ pub(crate) fn compare() {
                     format!("{}/{mutating} {}", mutating + reads, crate::mark(kept))
                 });
             println!("{:<20} {ports:>5}   {ours:>8} {others:>19}   {limit:>9}", phase.name);
+            if limit.contains("MISSED") {
+                println!("    {called:?}");
+            }
         }
     }
     println!("\nmemory of cloud-provider-aws after it: {} MB", many::memory(theirs.id()) / 1_000_000);

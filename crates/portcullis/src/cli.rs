@@ -6,8 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, parts, serve, show_config, up,
-    version,
+    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, parts, plan, serve, show_config,
+    up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -70,6 +70,7 @@ enum Command {
     ShowConfig(show_config::Args),
     HashPassword(hash_password::Args),
     AdoptOvirt(adopt_ovirt::Args),
+    Plan(plan::Args),
     CloudConfig(cloud_config::Args),
     IamPolicy(iam_policy::Args),
     Parts(parts::Args),
@@ -88,6 +89,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::ShowConfig(args) => show_config::run(args),
         Command::HashPassword(args) => hash_password::run(&args),
         Command::AdoptOvirt(args) => adopt_ovirt::run(args),
+        Command::Plan(args) => plan::run(args),
         Command::CloudConfig(args) => cloud_config::run(&args),
         Command::IamPolicy(args) => iam_policy::run(&args),
         Command::Parts(args) => parts::run(&args),

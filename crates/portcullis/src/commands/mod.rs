@@ -7,6 +7,7 @@ pub(crate) mod down;
 pub(crate) mod hash_password;
 pub(crate) mod iam_policy;
 pub(crate) mod parts;
+pub(crate) mod plan;
 pub(crate) mod serve;
 pub(crate) mod show_config;
 pub(crate) mod up;

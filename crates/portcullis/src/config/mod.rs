@@ -182,6 +182,19 @@ impl fmt::Display for ListenAddress {
     }
 }
 
+/// Reads a manifest: a document of any shape, of which errors name the file and the line.
+pub(crate) fn read_manifest(
+    file: &std::path::Path,
+    text: &str,
+) -> Result<serde_json::Value, crate::exit::Failure> {
+    let wrong = |findings: Vec<Finding>| {
+        let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        crate::exit::Failure::new(crate::exit::Exit::Usage, told.join("; "))
+    };
+    let node = yaml::parse(file, text).map_err(|finding| wrong(vec![finding]))?;
+    decode::decode(&node).result.map_err(wrong)
+}
+
 /// Reads a document of any shape, as tests of what is printed need it.
 #[cfg(test)]
 pub(crate) fn read_any(text: &str) -> Result<serde_json::Value, Vec<Finding>> {

@@ -14,5 +14,5 @@ pub use client::{
 pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
-pub use nlb::{NodeRules, PREFIX, Provider, Settings, TargetKind};
+pub use nlb::{Held, NodeRules, PREFIX, Provider, Settings, TargetKind};
 pub use policy::policy;

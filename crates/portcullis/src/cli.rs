@@ -6,8 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, parts, plan, serve, show_config,
-    up, version,
+    adopt_ovirt, cloud_config, completions, down, get, hash_password, iam_policy, parts, plan, serve,
+    show_config, up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -71,6 +71,7 @@ enum Command {
     HashPassword(hash_password::Args),
     AdoptOvirt(adopt_ovirt::Args),
     Plan(plan::Args),
+    Get(get::Args),
     CloudConfig(cloud_config::Args),
     IamPolicy(iam_policy::Args),
     Parts(parts::Args),
@@ -90,6 +91,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::HashPassword(args) => hash_password::run(&args),
         Command::AdoptOvirt(args) => adopt_ovirt::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Get(args) => get::run(args),
         Command::CloudConfig(args) => cloud_config::run(&args),
         Command::IamPolicy(args) => iam_policy::run(&args),
         Command::Parts(args) => parts::run(&args),

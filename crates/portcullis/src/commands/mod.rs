@@ -4,6 +4,7 @@ pub(crate) mod adopt_ovirt;
 pub(crate) mod cloud_config;
 pub(crate) mod completions;
 pub(crate) mod down;
+pub(crate) mod get;
 pub(crate) mod hash_password;
 pub(crate) mod iam_policy;
 pub(crate) mod parts;

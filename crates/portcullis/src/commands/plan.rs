@@ -122,7 +122,8 @@ async fn plans(
     Ok(plans)
 }
 
-fn class(loaded: &Loaded) -> LoadBalancerClass {
+/// Which Services are ours.
+pub(super) fn class(loaded: &Loaded) -> LoadBalancerClass {
     let config::Services { class, without_class, .. } = &loaded.config.services;
     LoadBalancerClass {
         name: class.clone(),

@@ -214,7 +214,7 @@ fn documents(text: &str) -> Vec<String> {
     let mut lines = 0;
     for line in text.lines() {
         if line == "---" || line.starts_with("--- ") {
-            documents.push("\n".repeat(lines));
+            documents.push("\n".repeat(lines + 1));
         } else if let Some(document) = documents.last_mut() {
             document.push_str(line);
             document.push('\n');
@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn documents_keep_their_lines() {
         let found = documents("---\na: 1\n---\n# nothing\n---\nb: 2\n");
-        assert_eq!(found, ["\na: 1\n", "\n\n# nothing\n", "\n\n\n\nb: 2\n"].map(str::to_owned));
+        assert_eq!(found, ["\na: 1\n", "\n\n\n# nothing\n", "\n\n\n\n\nb: 2\n"].map(str::to_owned));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, cloud_config, completions, down, get, hash_password, iam_policy, parts, plan, serve,
+    adopt_ovirt, check, cloud_config, completions, down, get, hash_password, iam_policy, parts, plan, serve,
     show_config, up, version,
 };
 use crate::config::{Setting, Sources};
@@ -72,6 +72,7 @@ enum Command {
     AdoptOvirt(adopt_ovirt::Args),
     Plan(plan::Args),
     Get(get::Args),
+    Check(check::Args),
     CloudConfig(cloud_config::Args),
     IamPolicy(iam_policy::Args),
     Parts(parts::Args),
@@ -92,6 +93,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::AdoptOvirt(args) => adopt_ovirt::run(args),
         Command::Plan(args) => plan::run(args),
         Command::Get(args) => get::run(args),
+        Command::Check(args) => check::run(args),
         Command::CloudConfig(args) => cloud_config::run(&args),
         Command::IamPolicy(args) => iam_policy::run(&args),
         Command::Parts(args) => parts::run(&args),

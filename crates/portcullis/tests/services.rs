@@ -135,6 +135,8 @@ fn a_plan_comes_before_a_change_and_nothing_after_it() {
     let plan = || text(&scene.run(&["plan", "default/web"]));
     eventually("nothing is left to change", || plan().contains("Nothing to change."));
     assert!(text(&scene.run(&["plan"])).contains("Service default/web"), "all of ours");
+    let check = text(&scene.run(&["check", "aws"]));
+    assert!(check.contains("ec2:CreateSecurityGroup") && check.contains("arn:aws:"), "{check}");
     let got = text(&scene.run(&["get", "--members"]));
     let line = got.lines().nth(1).unwrap_or_default();
     for part in ["Service", "default/web", "aws-nlb", &address(), "203.0.113.0/24", "yes", "/2"] {

@@ -1,6 +1,7 @@
 //! One module per subcommand: its arguments and a `run`. `cli::Command` lists them.
 
 pub(crate) mod adopt_ovirt;
+pub(crate) mod check;
 pub(crate) mod cloud_config;
 pub(crate) mod completions;
 pub(crate) mod down;

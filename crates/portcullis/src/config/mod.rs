@@ -25,7 +25,7 @@ use tracing_subscriber::filter::Targets;
 pub(crate) use finding::{Finding, did_you_mean};
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
 pub(crate) use networking::{Identity, Networking, Northbound, RemoteAddress, ServerTls};
-pub(crate) use services::{Aws, Kubernetes, NodeRules, Services};
+pub(crate) use services::{Aws, CloudConfig, Kubernetes, NodeRules, Services};
 pub(crate) use set::Setting;
 
 use node::quoted;
@@ -41,6 +41,7 @@ pub(crate) struct Config {
     pub(crate) kubernetes: Kubernetes,
     pub(crate) services: Services,
     pub(crate) aws: Aws,
+    pub(crate) cloud_config: CloudConfig,
 }
 
 /// Whether Portcullis may change anything outside itself. Every role honours it.

@@ -182,7 +182,7 @@ fn an_unknown_key_is_found_also_without_a_value() {
         [
             "config.yaml:1: modee: unknown key, ignored. Did you mean `mode`?",
             "config.yaml:3: log.levle: unknown key, ignored. Did you mean `level`?",
-            "config.d/10.yaml:2: zebra: unknown key, ignored. Known here: `mode`, `log`, `telemetry`, `networking`, `identity`, `kubernetes`, `services` and `aws`",
+            "config.d/10.yaml:2: zebra: unknown key, ignored. Known here: `mode`, `log`, `telemetry`, `networking`, `identity`, `kubernetes`, `services`, `aws` and `cloudConfig`",
         ]
     );
     let error = load(&directory, &["nonsense=null", "lgo=~", "log={levle: null}", "lgo=1"]).unwrap_err();

@@ -189,7 +189,7 @@ fn an_unknown_key_is_found_also_without_a_value() {
     assert_eq!(
         shown(&directory, &error.errors),
         [
-            "--set nonsense: unknown key. Known here: `mode`, `log`, `telemetry`, `networking`, `identity`, `kubernetes`, `services` and `aws`",
+            "--set nonsense: unknown key. Known here: `mode`, `log`, `telemetry`, `networking`, `identity`, `kubernetes`, `services`, `aws` and `cloudConfig`",
             "--set lgo: unknown key. Did you mean `log`?",
             "--set log.levle: unknown key. Did you mean `level`?",
         ]

@@ -211,15 +211,13 @@ fn read(file: &Path) -> Result<Vec<Service>, Failure> {
 /// The documents of a file, each on the lines that it has there.
 fn documents(text: &str) -> Vec<String> {
     let mut documents = vec![String::new()];
-    let mut lines = 0;
-    for line in text.lines() {
+    for (number, line) in text.lines().enumerate() {
         if line == "---" || line.starts_with("--- ") {
-            documents.push("\n".repeat(lines + 1));
+            documents.push("\n".repeat(number + 1));
         } else if let Some(document) = documents.last_mut() {
             document.push_str(line);
             document.push('\n');
         }
-        lines += 1;
     }
     documents.retain(|document| !document.trim().is_empty());
     documents
@@ -230,10 +228,10 @@ fn shown(plans: &Plans, form: Form) -> Result<String, Failure> {
         Form::Text => {
             let mut text = String::new();
             for (_, plan) in plans {
-                text += &match plan {
-                    Ok(planned) => known(&planned.plan.to_string(), &planned.unknown),
-                    Err(problem) => format!("{problem}\n"),
-                };
+                match plan {
+                    Ok(planned) => text.push_str(&known(&planned.plan.to_string(), &planned.unknown)),
+                    Err(problem) => text.extend([problem.to_string().as_str(), "\n"]),
+                }
                 text.push('\n');
             }
             if plans.is_empty() {

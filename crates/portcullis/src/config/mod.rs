@@ -32,6 +32,7 @@ use node::quoted;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[allow(clippy::struct_field_names, reason = "a cloud-config is called so")]
 pub(crate) struct Config {
     pub(crate) mode: Mode,
     pub(crate) log: Log,

@@ -354,3 +354,18 @@ async fn what_a_role_may_not_is_found_without_changing_anything() {
     }
     assert_eq!(fake.state(), before);
 }
+
+#[tokio::test]
+async fn a_node_without_a_machine_takes_nobody_along() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let service = Service { nodes: vec!["i-1", "i-gone"], ..Service::default() };
+    assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+    let targets = || fake.state().target_groups.values().next().unwrap().targets.len();
+    assert_eq!(targets(), 1);
+    // One that comes to run is found with the next look at everything.
+    fake.act_as_someone_else(|world| drop(world.add_instance("i-gone", "subnet-a", &["sg-nodes"])));
+    assert_eq!(provider.look_at_all().await.unwrap(), [owner("web")]);
+    assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+    assert_eq!(targets(), 2);
+}

@@ -6,8 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, parts, serve, show_config, up,
-    version,
+    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, manifests, parts, serve,
+    show_config, up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -72,6 +72,7 @@ enum Command {
     AdoptOvirt(adopt_ovirt::Args),
     CloudConfig(cloud_config::Args),
     IamPolicy(iam_policy::Args),
+    Manifests(manifests::Args),
     Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -90,6 +91,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::AdoptOvirt(args) => adopt_ovirt::run(args),
         Command::CloudConfig(args) => cloud_config::run(&args),
         Command::IamPolicy(args) => iam_policy::run(&args),
+        Command::Manifests(args) => manifests::run(&args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

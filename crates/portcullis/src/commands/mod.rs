@@ -6,6 +6,7 @@ pub(crate) mod completions;
 pub(crate) mod down;
 pub(crate) mod hash_password;
 pub(crate) mod iam_policy;
+pub(crate) mod manifests;
 pub(crate) mod parts;
 pub(crate) mod serve;
 pub(crate) mod show_config;

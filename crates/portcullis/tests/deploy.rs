@@ -96,8 +96,8 @@ fn the_chart_is_what_the_program_prints() {
     let both = [
         (helm(&["--set=cluster=demo"]), portcullis(&["manifests", "--cluster=demo"])),
         (
-            helm(&["--set=cluster=demo,mode=observe,replicas=1,image.repository=example.com/p,image.tag=1"]),
-            portcullis(&["manifests", "--cluster=demo", "--observe", "--image=example.com/p:1"]),
+            helm(&["--set=cluster=demo,mode=observe,replicas=1,image.repository=example.com/p,image.tag=v1"]),
+            portcullis(&["manifests", "--cluster=demo", "--observe", "--image=example.com/p:v1"]),
         ),
         (
             helm(&["--namespace=edge", "--set=cluster=demo"]),
@@ -341,6 +341,15 @@ fn it_works_with_the_rights_that_the_manifests_give_and_has_no_others() {
     assert!(
         !may(kubernetes, "get", lease, "kube-system") && !may(kubernetes, "create", leases, "kube-system")
     );
+
+    // Its namespace takes pods without privileges only.
+    let read =
+        ["get", "deployment", "portcullis", "--namespace=portcullis", "-o", "jsonpath={.spec.template.spec}"];
+    let spec: Value = serde_json::from_str(&kubernetes.kubectl(&read).unwrap()).unwrap();
+    let metadata = json!({"name": "portcullis", "namespace": "portcullis"});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).to_string();
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    kubernetes.kubectl_as(kubernetes.kubeconfig(), &create, &pod).unwrap();
 
     let mut pod = Pod::start(kubernetes, &aws.url());
     kubernetes.apply(ENDPOINTS).unwrap();

@@ -117,7 +117,7 @@ mod tests {
         let text = manifests(&args(false));
         assert!(!text.contains("namespace: portcullis\n"), "{text}");
         for (part, times) in [
-            ("namespace: edge\n", 12),
+            ("namespace: edge\n", 10),
             ("\n  name: edge\n", 1),
             ("cluster: \"pro\\\"d\"\n", 1),
             ("image: \"registry.example.com/portcullis:1\"\n", 1),

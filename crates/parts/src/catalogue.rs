@@ -209,6 +209,19 @@ pub const PARTS: &[Part] = &[
         programs: &["cluster-api-core"],
         sandbox: Use::None,
     },
+    Part {
+        name: "Helm",
+        purpose: "installs charts",
+        source: Source::Go(GoModule {
+            version: "3.22.0",
+            files: go_files!("helm", "go.mod", "go.sum"),
+            packages: &[("helm", "helm.sh/helm/v3/cmd/helm")],
+            version_variables: &[],
+            keep: &[],
+        }),
+        programs: &["helm"],
+        sandbox: Use::None,
+    },
 ];
 
 impl Part {
@@ -348,6 +361,7 @@ mod tests {
             ("etcd", "go.etcd.io/etcd/server/v3"),
             ("Kubernetes", "k8s.io/kubernetes"),
             ("Cluster API", "sigs.k8s.io/cluster-api"),
+            ("Helm", "helm.sh/helm/v3"),
         ];
         for (name, module) in modules {
             let Source::Go(pinned) = &part(name).source else { panic!("{name} is a Go module") };

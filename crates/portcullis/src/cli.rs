@@ -6,8 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, check, cloud_config, completions, down, get, hash_password, iam_policy, parts, plan, serve,
-    show_config, up, version,
+    adopt_ovirt, check, cloud_config, completions, down, get, hash_password, iam_policy, manifests, parts,
+    plan, serve, show_config, up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -75,6 +75,7 @@ enum Command {
     Check(check::Args),
     CloudConfig(cloud_config::Args),
     IamPolicy(iam_policy::Args),
+    Manifests(manifests::Args),
     Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -96,6 +97,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::Check(args) => check::run(args),
         Command::CloudConfig(args) => cloud_config::run(&args),
         Command::IamPolicy(args) => iam_policy::run(&args),
+        Command::Manifests(args) => manifests::run(&args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

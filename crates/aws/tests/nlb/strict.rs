@@ -364,7 +364,9 @@ async fn a_node_without_a_machine_takes_nobody_along() {
     let targets = || fake.state().target_groups.values().next().unwrap().targets.len();
     assert_eq!(targets(), 1);
     // One that comes to run is found with the next look at everything.
-    fake.act_as_someone_else(|world| drop(world.add_instance("i-gone", "subnet-a", &["sg-nodes"])));
+    fake.act_as_someone_else(|world| {
+        world.add_instance("i-gone", "subnet-a", &["sg-nodes"]);
+    });
     assert_eq!(provider.look_at_all().await.unwrap(), [owner("web")]);
     assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
     assert_eq!(targets(), 2);

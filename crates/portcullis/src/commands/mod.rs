@@ -8,6 +8,7 @@ pub(crate) mod down;
 pub(crate) mod get;
 pub(crate) mod hash_password;
 pub(crate) mod iam_policy;
+pub(crate) mod manifests;
 pub(crate) mod parts;
 pub(crate) mod plan;
 pub(crate) mod serve;

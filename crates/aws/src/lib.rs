@@ -6,6 +6,7 @@ mod client;
 mod cloud_config;
 pub mod model;
 mod nlb;
+mod permissions;
 mod policy;
 
 pub use client::{
@@ -14,5 +15,6 @@ pub use client::{
 pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
-pub use nlb::{NodeRules, PREFIX, Provider, Settings, TargetKind};
+pub use nlb::{Held, NodeRules, PREFIX, Provider, Settings, TargetKind};
+pub use permissions::{Permission, Verdict};
 pub use policy::policy;

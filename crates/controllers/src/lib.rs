@@ -2,10 +2,12 @@
 
 #![warn(missing_docs)]
 
+mod cloud_config;
 mod events;
 mod lease;
 mod nodes;
 mod service;
 
+pub use cloud_config::{CloudConfigController, Place, Step as CloudConfigStep};
 pub use lease::{Leadership, Lease, LeaseError};
 pub use service::{ServiceController, Settings};

@@ -168,7 +168,8 @@ impl<P: Provider> Context<P> {
                 service.namespace().unwrap_or_default(),
                 service.name_any()
             );
-            self.events.tell(service, Weight::Warning, "LoadBalancerNotOurs", &message).await;
+            info!(service = %key(service), finalizer, who, "it is looked after by another one");
+            self.tell(service, Weight::Warning, "LoadBalancerNotOurs", &message).await;
             return Ok(());
         }
         match (ours && service.metadata.deletion_timestamp.is_none(), held) {
@@ -317,6 +318,10 @@ impl<P: Provider> Context<P> {
     }
 
     async fn tell(&self, service: &Service, weight: Weight, reason: &str, message: &str) {
+        // Who only watches writes nowhere; the log has it.
+        if self.settings.observe {
+            return;
+        }
         self.events.tell(service, weight, reason, message).await;
     }
 

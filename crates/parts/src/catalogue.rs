@@ -210,6 +210,19 @@ pub const PARTS: &[Part] = &[
         sandbox: Use::None,
     },
     Part {
+        name: "Helm",
+        purpose: "installs charts",
+        source: Source::Go(GoModule {
+            version: "3.22.0",
+            files: go_files!("helm", "go.mod", "go.sum"),
+            packages: &[("helm", "helm.sh/helm/v3/cmd/helm")],
+            version_variables: &[],
+            keep: &[],
+        }),
+        programs: &["helm"],
+        sandbox: Use::None,
+    },
+    Part {
         name: "cloud-provider-aws",
         purpose: "what others have for Services on AWS",
         source: Source::Go(GoModule {
@@ -364,6 +377,7 @@ mod tests {
             ("etcd", "go.etcd.io/etcd/server/v3"),
             ("Kubernetes", "k8s.io/kubernetes"),
             ("Cluster API", "sigs.k8s.io/cluster-api"),
+            ("Helm", "helm.sh/helm/v3"),
             ("cloud-provider-aws", "k8s.io/cloud-provider-aws"),
         ];
         for (name, module) in modules {

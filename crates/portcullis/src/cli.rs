@@ -6,8 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, cloud_config, completions, down, hash_password, iam_policy, parts, serve, show_config, up,
-    version,
+    adopt_ovirt, check, cloud_config, completions, down, get, hash_password, iam_policy, manifests, parts,
+    plan, serve, show_config, up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -70,8 +70,12 @@ enum Command {
     ShowConfig(show_config::Args),
     HashPassword(hash_password::Args),
     AdoptOvirt(adopt_ovirt::Args),
+    Plan(plan::Args),
+    Get(get::Args),
+    Check(check::Args),
     CloudConfig(cloud_config::Args),
     IamPolicy(iam_policy::Args),
+    Manifests(manifests::Args),
     Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -88,8 +92,12 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::ShowConfig(args) => show_config::run(args),
         Command::HashPassword(args) => hash_password::run(&args),
         Command::AdoptOvirt(args) => adopt_ovirt::run(args),
+        Command::Plan(args) => plan::run(args),
+        Command::Get(args) => get::run(args),
+        Command::Check(args) => check::run(args),
         Command::CloudConfig(args) => cloud_config::run(&args),
         Command::IamPolicy(args) => iam_policy::run(&args),
+        Command::Manifests(args) => manifests::run(&args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

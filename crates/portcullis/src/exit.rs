@@ -16,10 +16,12 @@ pub(crate) enum Exit {
     Usage = 2,
     /// The machine lacks something: a program, a permission, a free port.
     Lacking = 3,
+    /// A plan opens what was closed, and that was asked about.
+    Wider = 4,
 }
 
 impl Exit {
-    const ALL: [Self; 4] = [Self::Done, Self::Failed, Self::Usage, Self::Lacking];
+    const ALL: [Self; 5] = [Self::Done, Self::Failed, Self::Usage, Self::Lacking, Self::Wider];
 
     const fn meaning(self) -> &'static str {
         match self {
@@ -27,6 +29,7 @@ impl Exit {
             Self::Failed => "it failed",
             Self::Usage => "wrong usage or configuration; nothing was started",
             Self::Lacking => "this machine lacks something: a program, a permission, a free port",
+            Self::Wider => "something would become reachable (plan --fail-on-wider)",
         }
     }
 

@@ -360,8 +360,16 @@ impl<'a> Decision<'a> {
         }));
     }
 
+    /// Who can be sent to. A machine that does not run cannot, and AWS would refuse the others with it.
+    fn targets(&self, listening: &Listening) -> BTreeSet<Target> {
+        let shared = self.scene.shared;
+        let runs = |id: &str| !shared.looked_for.contains(id) || shared.instances.contains_key(id);
+        listening.backend.targets.iter().filter(|target| runs(&target.id)).cloned().collect()
+    }
+
     fn keep_pool(&mut self, pool: &Pool, listening: &Listening) {
         let (arn, backend) = (&pool.group.arn, &listening.backend);
+        let targets = self.targets(listening);
         let steps = &mut self.next.steps;
         if pool.group.health_check != backend.health {
             steps.push(Step::Check { pool: arn.clone(), check: backend.health.clone() });
@@ -374,10 +382,8 @@ impl<'a> Decision<'a> {
             }
         }
         let there = pool.members().unwrap_or_default();
-        let missing: Vec<Target> =
-            backend.targets.iter().filter(|one| !there.contains(one)).cloned().collect();
-        let surplus: Vec<Target> =
-            there.into_iter().filter(|one| !backend.targets.contains(one)).cloned().collect();
+        let missing: Vec<Target> = targets.iter().filter(|one| !there.contains(one)).cloned().collect();
+        let surplus: Vec<Target> = there.into_iter().filter(|one| !targets.contains(one)).cloned().collect();
         // Those who come take over before those who go are gone.
         if !missing.is_empty() {
             steps.push(Step::Register { pool: arn.clone(), targets: missing });
@@ -602,7 +608,7 @@ impl<'a> Decision<'a> {
     ) -> Option<Step> {
         let pool = pools.get(&port)?;
         let members = pool.members().unwrap_or_default();
-        if !listening.backend.targets.iter().all(|target| members.contains(target)) {
+        if !self.targets(listening).iter().all(|target| members.contains(target)) {
             return None;
         }
         let wanted = wanted_listener(port, listening, &pool.group.arn);

@@ -143,7 +143,8 @@ impl Seen {
             Seen::Subnets(found) => snapshot.shared.subnets = Some(found),
             Seen::RouteTables(found) => snapshot.shared.route_tables = Some(found),
             Seen::Instances(asked, found) => {
-                let known = found.into_iter().filter(|found| found.state != "terminated");
+                // AWS sends to no other.
+                let known = found.into_iter().filter(|found| found.state == "running");
                 snapshot.shared.instances.extend(known.map(|found| (found.id.clone(), found)));
                 snapshot.shared.looked_for.extend(asked);
             }

@@ -1,14 +1,17 @@
 //! Names of what is made. None of them can be that of another owner's.
 
-use portcullis_core::Owner;
+use portcullis_core::{Owner, placeholder};
 
 use super::spec::Backend;
 use super::spec::Spec;
 
 /// The name of an owner's security group, as the AWS Load Balancer Controller forms it.
 pub(super) fn security_group(owner: &Owner, uid: &str) -> String {
+    if uid.is_empty() {
+        return shaped(owner, &placeholder("after creation"));
+    }
     let namespace = owner.namespace().unwrap_or_default();
-    shaped(owner, &hash(&[owner.cluster(), owner.name(), namespace, uid]))
+    shaped(owner, &hash(&[owner.cluster(), owner.name(), namespace, uid])[..10])
 }
 
 /// The name of a further group, for the rules that do not fit into the first; from 2 on.
@@ -25,12 +28,16 @@ pub(super) fn backend_group(cluster: &str) -> String {
 /// The name of an owner's load balancer. It does not depend on a UID: whoever comes back finds it again.
 pub(super) fn load_balancer(owner: &Owner) -> String {
     let namespace = owner.namespace().unwrap_or_default();
-    shaped(owner, &hash(&["portcullis", owner.cluster(), owner.kind(), namespace, owner.name()]))
+    shaped(owner, &hash(&["portcullis", owner.cluster(), owner.kind(), namespace, owner.name()])[..10])
 }
 
 /// The name of the target group of a listener. What cannot be changed in place is part of it.
 pub(super) fn target_group(spec: &Spec, port: u16, backend: &Backend) -> String {
     let owner = &spec.owner;
+    // Before a Service is made its node ports are not known, either.
+    if spec.uid.is_empty() {
+        return shaped(owner, &placeholder(&port.to_string()));
+    }
     let namespace = owner.namespace().unwrap_or_default();
     let (port, to) = (port.to_string(), backend.port.to_string());
     let parts = [
@@ -46,12 +53,12 @@ pub(super) fn target_group(spec: &Spec, port: u16, backend: &Backend) -> String 
         backend.ip_address_type,
     ];
     // Between the parts stands what is in none of them, so that no two lists of parts are the same text.
-    shaped(owner, &hash(&[&parts.join("/")]))
+    shaped(owner, &hash(&[&parts.join("/")])[..10])
 }
 
 fn shaped(owner: &Owner, hash: &str) -> String {
     let namespace = plain(owner.namespace().unwrap_or(owner.kind()));
-    format!("k8s-{namespace:.8}-{:.8}-{hash:.10}", plain(owner.name()))
+    format!("k8s-{namespace:.8}-{:.8}-{hash}", plain(owner.name()))
 }
 
 /// Only what AWS allows in names.

@@ -87,6 +87,15 @@ impl NodeSide {
     /// The nodes' groups: as configured, or of each node the one that is tagged, or the only one.
     fn find_groups(&mut self, specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, settings: &Settings) {
         let shared = &snapshot.shared;
+        let nodes: BTreeSet<&str> = specs
+            .values()
+            .filter(|spec| spec.target_kind == TargetKind::Instance)
+            .filter_map(|spec| spec.listeners.values().next())
+            .flat_map(|listening| &listening.backend.targets)
+            .map(|target| target.id.as_str())
+            .collect();
+        let unknown = nodes.iter().filter(|id| !shared.looked_for.contains(**id));
+        self.looks.extend(unknown.map(|id| Look::Instance((*id).to_owned())));
         if !settings.node_groups.is_empty() {
             for id in &settings.node_groups {
                 if shared.groups.contains_key(id) {
@@ -99,19 +108,8 @@ impl NodeSide {
             }
             return;
         }
-        let nodes: BTreeSet<&str> = specs
-            .values()
-            .filter(|spec| spec.target_kind == TargetKind::Instance)
-            .filter_map(|spec| spec.listeners.values().next())
-            .flat_map(|listening| &listening.backend.targets)
-            .map(|target| target.id.as_str())
-            .collect();
         let tag = format!("kubernetes.io/cluster/{}", settings.cluster);
         for id in nodes {
-            if !shared.looked_for.contains(id) {
-                self.looks.insert(Look::Instance(id.to_owned()));
-                continue;
-            }
             let Some(instance) = shared.instances.get(id) else { continue };
             let unknown = instance.groups.iter().filter(|group| !shared.groups.contains_key(*group));
             let unknown: BTreeSet<Look> = unknown.map(|group| Look::SharedGroup(group.clone())).collect();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use portcullis_core::{
-    Address, LoadBalancer, Members, Outcome, Owner, PlanError, PlanView, Problem, Report, Target, Want,
+    Address, LoadBalancer, Members, Outcome, Owner, PlanError, PlanView, Problem, Reach, Report, Target, Want,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -20,7 +20,7 @@ use super::refresh::{self, KnownTags, Recent, owner_of};
 use super::round::{self, Progress, Wanted};
 use super::settings::Settings;
 use super::simulation::{NoEnd, Simulation};
-use super::snapshot::{Balancer, Group, Snapshot};
+use super::snapshot::{Balancer, Group, Holding, Snapshot};
 use super::spec::Spec;
 use super::step::{Made, Place, Step};
 use super::{names, view};
@@ -146,6 +146,28 @@ impl Provider {
     /// What is said for all load balancers.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
+    }
+
+    /// What every owner has. With `members`, it is also looked at who is sent to, which takes a call for each target group.
+    pub async fn holdings(&self, members: bool) -> Result<Vec<Held>, CallError> {
+        self.look_at_everything(Instant::now()).await?;
+        let (mut shared, mut pools) = (BTreeSet::new(), BTreeSet::new());
+        {
+            let state = self.state();
+            for holding in state.snapshot.holdings.values() {
+                let attached = holding.balancers.values().flat_map(|found| &found.balancer.groups);
+                let others = attached.filter(|id| !holding.groups.contains_key(*id));
+                shared.extend(others.map(|id| Look::SharedGroup(id.clone())));
+                pools.extend(holding.pools.keys().map(|arn| Look::Targets(arn.clone())));
+            }
+        }
+        self.look(&shared).await?;
+        if members {
+            self.look(&pools).await?;
+        }
+        let state = self.state();
+        let owners = state.snapshot.holdings.iter().filter(|(owner, _)| owner.kind() != "Cluster");
+        Ok(owners.map(|(owner, holding)| held(owner, holding, &state.snapshot)).collect())
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -605,6 +627,35 @@ enum PreviewError {
     /// It comes to no end, which is a fault of the program.
     #[error("the plan comes to no end, which is a fault of the program")]
     NoEnd,
+}
+
+/// What an owner has, for people.
+#[derive(Clone, Debug)]
+pub struct Held {
+    /// Whose it is.
+    pub owner: Owner,
+    /// The load balancer, by its name and address, if there is one.
+    pub balancer: Option<(String, String)>,
+    /// Whether it has groups, which it either always or never can have.
+    pub has_groups: bool,
+    /// Who may reach it, by its groups.
+    pub open: Reach,
+    /// How many of its targets are healthy, and how many there are, where that was looked at.
+    pub members: Option<(usize, usize)>,
+}
+
+fn held(owner: &Owner, holding: &Holding, snapshot: &Snapshot) -> Held {
+    let balancer = holding.balancers.values().next().map(|found| &found.balancer);
+    let pools = || holding.pools.values().filter_map(|pool| pool.targets.as_ref());
+    let states: Vec<&String> = pools().flat_map(BTreeMap::values).collect();
+    Held {
+        owner: owner.clone(),
+        balancer: balancer.map(|found| (found.name.clone(), found.dns_name.clone())),
+        has_groups: balancer.is_some_and(|found| !found.groups.is_empty()),
+        open: view::admitted(holding, snapshot),
+        members: (pools().count() > 0)
+            .then(|| (states.iter().filter(|state| **state == "healthy").count(), states.len())),
+    }
 }
 
 /// Whether a step that takes something away found it gone.

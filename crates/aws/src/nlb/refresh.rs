@@ -130,6 +130,9 @@ impl Everything {
                 snapshot.shared.groups.insert(group.id.clone(), group);
             }
         }
+        // Those that did not run may by now.
+        let shared = &mut snapshot.shared;
+        shared.looked_for.retain(|id| shared.instances.contains_key(id));
         let stays = |id: &String| seen.contains(id) || recent.changed.contains(id);
         for holding in snapshot.holdings.values_mut() {
             holding.groups.retain(|id, _| stays(id));

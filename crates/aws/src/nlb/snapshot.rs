@@ -67,7 +67,7 @@ pub(super) struct Pool {
 pub(super) struct Shared {
     pub(super) subnets: Option<Vec<Subnet>>,
     pub(super) route_tables: Option<Vec<RouteTable>>,
-    /// Machines that were looked at; without those that are gone.
+    /// Machines that were looked at and run.
     pub(super) instances: BTreeMap<String, Instance>,
     /// Machines that were looked for.
     pub(super) looked_for: BTreeSet<String>,

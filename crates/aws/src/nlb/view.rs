@@ -8,7 +8,7 @@ use portcullis_core::{
 };
 
 use super::settings::Settings;
-use super::snapshot::{Group, Snapshot};
+use super::snapshot::{Group, Holding, Snapshot};
 use super::spec::{Spec, transports};
 use super::step::{Place, Step};
 use crate::SecurityGroupMode;
@@ -296,6 +296,20 @@ fn reach(owner: &Owner, snapshot: &Snapshot, direction: Direction, spec: Option<
         }
     }
     Reach::of(direction, &rules)
+}
+
+/// Who is let in by the groups of an owner's load balancer, whatever it listens on.
+pub(super) fn admitted(holding: &Holding, snapshot: &Snapshot) -> Reach {
+    let attached = holding.balancers.values().flat_map(|found| &found.balancer.groups);
+    let groups = attached.filter_map(|id| {
+        let own = holding.groups.get(id).map(|found| &found.group);
+        own.or_else(|| snapshot.shared.groups.get(id))
+    });
+    let rules: Vec<Rule> = groups
+        .flat_map(|group| group.ingress.keys())
+        .filter_map(|one| rule(Direction::Ingress, one, one.from, one.to))
+        .collect();
+    Reach::of(Direction::Ingress, &rules)
 }
 
 /// A rule as the core has it; none for what only AWS can say, such as the ranges of a prefix list.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portcullis_aws::NodeRules;
+use portcullis_aws::{NodeRules, Verdict};
 use portcullis_aws_fake::{Fake, SecurityGroup, World};
 use portcullis_core::{Outcome, Provider as _};
 
@@ -331,4 +331,43 @@ async fn exact_rules_on_the_nodes() {
     assert!(nodes().len() == 1 && nodes()[0].contains("30081"), "{:?}", nodes());
     assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done);
     is_untouched(&fake);
+}
+
+#[tokio::test]
+async fn what_a_role_may_not_is_found_without_changing_anything() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let before = fake.state();
+    assert!(provider.client().caller().await.unwrap().starts_with("arn:aws:"));
+    let denied = || async {
+        let found = provider.client().permissions("vpc-1", false).await;
+        let denied = found.into_iter().filter(|found| found.verdict != Verdict::Allowed);
+        denied.map(|found| found.action).collect::<Vec<_>>()
+    };
+    assert_eq!(denied().await, Vec::<String>::new());
+    for action in ["CreateLoadBalancer", "RevokeSecurityGroupEgress", "DescribeTags", "RegisterTargets"] {
+        fake.deny(action);
+        let found = denied().await;
+        assert_eq!(found.len(), 1, "{action}: {found:?}");
+        assert!(found[0].ends_with(action), "{found:?}");
+        fake.allow(action);
+    }
+    assert_eq!(fake.state(), before);
+}
+
+#[tokio::test]
+async fn a_node_without_a_machine_takes_nobody_along() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let service = Service { nodes: vec!["i-1", "i-gone"], ..Service::default() };
+    assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+    let targets = || fake.state().target_groups.values().next().unwrap().targets.len();
+    assert_eq!(targets(), 1);
+    // One that comes to run is found with the next look at everything.
+    fake.act_as_someone_else(|world| {
+        world.add_instance("i-gone", "subnet-a", &["sg-nodes"]);
+    });
+    assert_eq!(provider.look_at_all().await.unwrap(), [owner("web")]);
+    assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+    assert_eq!(targets(), 2);
 }

@@ -60,7 +60,11 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     if services {
         roles::services::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
-    if !networking && !services {
+    let cloud_config = loaded.config.cloud_config.enabled;
+    if cloud_config {
+        roles::cloud_config::start(loaded, &readiness, &stopped, &mut tasks).await?;
+    }
+    if !networking && !services && !cloud_config {
         warn!(
             "no role is enabled, so that only telemetry is served: set networking.enabled or services.enabled"
         );

@@ -25,13 +25,14 @@ use tracing_subscriber::filter::Targets;
 pub(crate) use finding::{Finding, did_you_mean};
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
 pub(crate) use networking::{Identity, Networking, Northbound, RemoteAddress, ServerTls};
-pub(crate) use services::{Aws, Kubernetes, NodeRules, Services};
+pub(crate) use services::{Aws, CloudConfig, Kubernetes, NodeRules, Services};
 pub(crate) use set::Setting;
 
 use node::quoted;
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[allow(clippy::struct_field_names, reason = "a cloud-config is called so")]
 pub(crate) struct Config {
     pub(crate) mode: Mode,
     pub(crate) log: Log,
@@ -41,6 +42,7 @@ pub(crate) struct Config {
     pub(crate) kubernetes: Kubernetes,
     pub(crate) services: Services,
     pub(crate) aws: Aws,
+    pub(crate) cloud_config: CloudConfig,
 }
 
 /// Whether Portcullis may change anything outside itself. Every role honours it.
@@ -180,6 +182,19 @@ impl fmt::Display for ListenAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
+}
+
+/// Reads a manifest: a document of any shape, of which errors name the file and the line.
+pub(crate) fn read_manifest(
+    file: &std::path::Path,
+    text: &str,
+) -> Result<serde_json::Value, crate::exit::Failure> {
+    let wrong = |findings: Vec<Finding>| {
+        let told: Vec<String> = findings.iter().map(ToString::to_string).collect();
+        crate::exit::Failure::new(crate::exit::Exit::Usage, told.join("; "))
+    };
+    let node = yaml::parse(file, text).map_err(|finding| wrong(vec![finding]))?;
+    decode::decode(&node).result.map_err(wrong)
 }
 
 /// Reads a document of any shape, as tests of what is printed need it.

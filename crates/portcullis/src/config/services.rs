@@ -67,6 +67,34 @@ impl Default for Lease {
     }
 }
 
+/// A cloud-config that is kept in step with the one it is made from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct CloudConfig {
+    /// Whether it is.
+    pub(crate) enabled: bool,
+    /// Where it comes from: the first of these that is there, as NAMESPACE/NAME.
+    pub(crate) sources: Vec<String>,
+    /// Where it goes to.
+    pub(crate) target: String,
+    /// The key in all of them.
+    pub(crate) key: String,
+}
+
+impl Default for CloudConfig {
+    fn default() -> Self {
+        CloudConfig {
+            enabled: false,
+            sources: vec![
+                "openshift-config-managed/kube-cloud-config".to_owned(),
+                "openshift-config/cloud-provider-config".to_owned(),
+            ],
+            target: "openshift-cloud-controller-manager/cloud-conf".to_owned(),
+            key: "cloud.conf".to_owned(),
+        }
+    }
+}
+
 /// Network load balancers on AWS.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -186,7 +186,6 @@ async fn vpc_of_nodes(client: &Client, kubernetes: &kube::Client) -> Result<Stri
 
 fn settings(loaded: &Loaded, aws: &Settings) -> portcullis_controllers::Settings {
     let services = &loaded.config.services;
-    let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
     portcullis_controllers::Settings {
         cluster: aws.cluster.clone(),
         class: LoadBalancerClass {
@@ -198,8 +197,14 @@ fn settings(loaded: &Loaded, aws: &Settings) -> portcullis_controllers::Settings
         close_look: services.close_look.as_duration(),
         sweep_after: services.sweep_after.as_duration(),
         observe: loaded.config.mode == Mode::Observe,
-        host: format!("{}-{}", host.unwrap_or_else(|_| "portcullis".to_owned()), std::process::id()),
+        host: host(),
     }
+}
+
+/// Who this is, among several.
+pub(super) fn host() -> String {
+    let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
+    format!("{}-{}", host.unwrap_or_else(|_| "portcullis".to_owned()), std::process::id())
 }
 
 /// How often AWS was called.

@@ -1,0 +1,379 @@
+//! What installs it in a cluster: the manifests, the kustomization and the chart, on a real Kubernetes API; and the
+//! program, with the configuration that they hold and no other rights than they give.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use portcullis_testkit::parts::catalogue::find;
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+use portcullis_testkit::{AwsSite, eventually, kubernetes};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A file or directory of `deploy`.
+fn deploy(path: &str) -> String {
+    format!("{}/../../deploy/{path}", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// What a program prints.
+fn output(program: impl AsRef<Path>, args: &[&str]) -> Result<String, String> {
+    let output = Command::new(program.as_ref()).args(args).env_remove("PORTCULLIS_CONFIG").output().unwrap();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+}
+
+fn portcullis(args: &[&str]) -> String {
+    output(env!("CARGO_BIN_EXE_portcullis"), args).unwrap()
+}
+
+fn helm(args: &[&str]) -> Result<String, String> {
+    let chart = deploy("chart");
+    output(
+        find("helm").unwrap(),
+        &[&["template", "portcullis", &chart, "--namespace=portcullis"], args].concat(),
+    )
+}
+
+/// The objects of a manifest, as kubectl reads them, by kind and name.
+fn objects(manifest: &str) -> Vec<Value> {
+    let kubernetes = kubernetes();
+    let read = ["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"];
+    let text = kubernetes.kubectl_as(kubernetes.kubeconfig(), &read, manifest).unwrap();
+    let mut objects: Vec<Value> =
+        serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>().unwrap();
+    let key = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
+    objects.sort_by_key(key);
+    assert!(objects.len() > 5, "{text}");
+    objects
+}
+
+fn same(these: &[Value], those: &[Value]) {
+    let names = |objects: &[Value]| -> Vec<String> {
+        objects.iter().map(|object| format!("{} {}", object["kind"], object["metadata"]["name"])).collect()
+    };
+    assert_eq!(names(these), names(those));
+    for (this, that) in these.iter().zip(those) {
+        assert_eq!(this, that, "\n{this:#}\n{that:#}");
+    }
+}
+
+/// What the chart has instead of the manifests: no namespace, and a mark that replaces pods.
+fn without_what_charts_differ_in(mut objects: Vec<Value>) -> Vec<Value> {
+    objects.retain(|object| object["kind"] != "Namespace");
+    for object in &mut objects {
+        if let Some(pod) = object.pointer_mut("/spec/template/metadata").and_then(Value::as_object_mut) {
+            pod.remove("annotations");
+        }
+    }
+    objects
+}
+
+#[test]
+fn the_kustomization_is_what_the_program_prints() {
+    let built = |name| output(find("kubectl").unwrap(), &["kustomize", &deploy(name)]).unwrap();
+    let printed = portcullis(&["manifests", "--cluster", "demo"]);
+    let base = built("kustomize/base").replace("cluster: \"\"", "cluster: \"demo\"");
+    same(&objects(&printed), &objects(&base));
+
+    let eks = objects(&built("kustomize/eks"));
+    let named = |kind: &str, name: &str| {
+        eks.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name).unwrap()
+    };
+    let account = named("ServiceAccount", "portcullis");
+    assert!(account["metadata"]["annotations"]["eks.amazonaws.com/role-arn"].is_string(), "{account}");
+    assert!(named("ConfigMap", "portcullis-overrides")["data"]["overrides.yaml"].is_string());
+    let image = &named("Deployment", "portcullis")["spec"]["template"]["spec"]["containers"][0]["image"];
+    assert!(image.as_str().unwrap().contains(".ecr."), "{image}");
+}
+
+#[test]
+fn the_chart_is_what_the_program_prints() {
+    let both = [
+        (helm(&["--set=cluster=demo"]), portcullis(&["manifests", "--cluster=demo"])),
+        (
+            helm(&["--set=cluster=demo,mode=observe,replicas=1,image.repository=example.com/p,image.tag=v1"]),
+            portcullis(&["manifests", "--cluster=demo", "--observe", "--image=example.com/p:v1"]),
+        ),
+        (
+            helm(&["--namespace=edge", "--set=cluster=demo"]),
+            portcullis(&["manifests", "--cluster=demo", "--namespace=edge"]),
+        ),
+    ];
+    for (chart, printed) in both {
+        let [chart, printed] =
+            [chart.unwrap(), printed].map(|text| without_what_charts_differ_in(objects(&text)));
+        same(&chart, &printed);
+    }
+}
+
+#[test]
+fn the_values_of_the_chart_reach_the_program() {
+    let values = [
+        "--set=cluster=demo,region=eu-central-1,vpc=vpc-1,nodeRules=off,resources.limits.memory=1Gi",
+        "--set=config.services.withoutClass=true,config.log.format=json",
+        "--set=serviceAccount.annotations.role=portcullis",
+    ];
+    let chart = helm(&values).unwrap();
+    let files = TempDir::new().unwrap();
+    fs::create_dir(files.path().join("config.d")).unwrap();
+    for object in objects(&chart) {
+        match object["kind"].as_str().unwrap() {
+            "ConfigMap" if object["metadata"]["name"] == "portcullis-overrides" => {
+                let text = object["data"]["overrides.yaml"].as_str().unwrap();
+                fs::write(files.path().join("config.d/overrides.yaml"), text).unwrap();
+            }
+            "ConfigMap" => {
+                let text = object["data"]["config.yaml"].as_str().unwrap();
+                fs::write(files.path().join("config.yaml"), text).unwrap();
+            }
+            "ServiceAccount" => assert_eq!(object["metadata"]["annotations"]["role"], "portcullis"),
+            "Deployment" => {
+                let resources = &object["spec"]["template"]["spec"]["containers"][0]["resources"];
+                assert_eq!(resources["limits"]["memory"], "1Gi");
+            }
+            _ => {}
+        }
+    }
+    let file = files.path().join("config.yaml");
+    let config = portcullis(&["show-config", "-o", "json", "--config", file.to_str().unwrap()]);
+    let config: Value = serde_json::from_str(&config).unwrap();
+    for (pointer, value) in [
+        ("/aws/cluster", json!("demo")),
+        ("/aws/region", json!("eu-central-1")),
+        ("/aws/vpc", json!("vpc-1")),
+        ("/aws/nodeRules", json!("off")),
+        ("/services/withoutClass", json!(true)),
+        ("/log/format", json!("json")),
+    ] {
+        assert_eq!(config.pointer(pointer), Some(&value), "{pointer}");
+    }
+    // Kubernetes takes it all; the namespace of another test may not be there yet.
+    let chart = helm(&[&values[..], &["--namespace=default"]].concat()).unwrap();
+    let kubernetes = kubernetes();
+    let apply = ["apply", "--dry-run=server", "-f", "-"];
+    kubernetes.kubectl_as(kubernetes.kubeconfig(), &apply, &chart).unwrap();
+
+    for (wrong, value) in [
+        ("a cluster without a name", "--set=mode=manage"),
+        ("`off`, as YAML reads it without quotes", "--set=cluster=demo,nodeRules=false"),
+        ("a mode that there is not", "--set=cluster=demo,mode=watch"),
+        ("a value that there is not", "--set=cluster=demo,nodeRule=exact"),
+    ] {
+        assert!(helm(&[value]).unwrap_err().contains("values don't meet the specifications"), "{wrong}");
+    }
+}
+
+/// `portcullis serve` as in a pod: with the configuration of the cluster, as its service account.
+struct Pod {
+    child: Child,
+    log: PathBuf,
+    _files: TempDir,
+}
+
+impl Pod {
+    fn start(kubernetes: &Kubernetes, aws: &str) -> Self {
+        let read = ["get", "configmap", "portcullis", "--namespace=portcullis", "-o", "jsonpath={.data}"];
+        let data: Value = serde_json::from_str(&kubernetes.kubectl(&read).unwrap()).unwrap();
+        let files = TempDir::new().unwrap();
+        for (name, text) in data.as_object().unwrap() {
+            fs::write(files.path().join(name), text.as_str().unwrap()).unwrap();
+        }
+        let file = |name: &str| files.path().join(name).display().to_string();
+        let log = files.path().join("log");
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_portcullis"), "serve"])
+            .args(["--config", &file("config.yaml")])
+            .args(["--set", &format!("aws.cloudConfig={}", file("cloud.conf"))])
+            .args(["--set", &format!("kubernetes.kubeconfig={}", account(kubernetes).display())])
+            .args(["--set", "telemetry.listen=127.0.0.1:0"])
+            .envs([("AWS_ENDPOINT_URL", aws), ("AWS_REGION", "us-east-1"), ("POD_NAME", "portcullis-1")])
+            .envs([("AWS_ACCESS_KEY_ID", "test"), ("AWS_SECRET_ACCESS_KEY", "test")])
+            .stdin(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        Pod { child, log, _files: files }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Ends it; nothing was refused meanwhile.
+    fn stop(&mut self) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{}", self.log());
+        assert!(!self.log().contains("forbidden"), "{}", self.log());
+    }
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A kubeconfig of the service account.
+fn account(kubernetes: &Kubernetes) -> PathBuf {
+    let user = "system:serviceaccount:portcullis:portcullis";
+    kubernetes.user(user, Some("system:serviceaccounts")).unwrap()
+}
+
+fn may(kubernetes: &Kubernetes, verb: &str, what: &str, namespace: &str) -> bool {
+    let ask = ["auth", "can-i", verb, what, "--namespace", namespace];
+    kubernetes.kubectl_as(&account(kubernetes), &ask, "").is_ok_and(|answer| answer.trim() == "yes")
+}
+
+fn add_nodes(kubernetes: &Kubernetes, site: &AwsSite) {
+    for (id, number) in site.nodes.iter().zip(1..) {
+        let node = format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: node-{number}}}\n\
+             spec: {{providerID: 'aws:///us-east-1a/{id}'}}\n"
+        );
+        kubernetes.apply(&node).unwrap();
+        let status = format!(
+            r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "10.0.1.{number}"}}]}}}}"#
+        );
+        let name = format!("node-{number}");
+        kubernetes
+            .kubectl(&["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &status])
+            .unwrap();
+    }
+}
+
+/// A Service whose targets are the nodes, or addresses of its endpoints.
+fn service(name: &str, targets: &str, range: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Service\nmetadata:\n  name: {name}\n  namespace: default\n  annotations:\n    \
+         service.beta.kubernetes.io/aws-load-balancer-nlb-target-type: {targets}\n\
+         spec:\n  type: LoadBalancer\n  loadBalancerClass: portcullis.dev/aws-nlb\n  \
+         loadBalancerSourceRanges: [{range}]\n  ports: [{{name: web, port: 80, targetPort: 8080}}]\n"
+    )
+}
+
+const ENDPOINTS: &str = "apiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+    metadata: {name: by-address, namespace: default, labels: {kubernetes.io/service-name: by-address}}\n\
+    addressType: IPv4\nports: [{name: web, port: 8080, protocol: TCP}]\n\
+    endpoints: [{addresses: [10.0.1.77], conditions: {ready: true}}]\n";
+
+/// What the service account may in the namespaces of others, in both modes and in the one that writes.
+const READS: [(&str, &str); 7] = [
+    ("get", "services"),
+    ("list", "services"),
+    ("watch", "services"),
+    ("list", "nodes"),
+    ("watch", "nodes"),
+    ("list", "endpointslices.discovery.k8s.io"),
+    ("watch", "endpointslices.discovery.k8s.io"),
+];
+const WRITES: [(&str, &str); 5] = [
+    ("patch", "services"),
+    ("patch", "services/status"),
+    ("create", "events"),
+    ("get", "events"),
+    ("patch", "events"),
+];
+const NEVER: [(&str, &str); 14] = [
+    ("get", "secrets"),
+    ("list", "secrets"),
+    ("get", "configmaps"),
+    ("create", "services"),
+    ("update", "services"),
+    ("delete", "services"),
+    ("create", "pods"),
+    ("get", "pods"),
+    ("patch", "nodes"),
+    ("delete", "nodes"),
+    ("patch", "endpointslices.discovery.k8s.io"),
+    ("delete", "events"),
+    ("create", "clusterrolebindings.rbac.authorization.k8s.io"),
+    ("create", "serviceaccounts/token"),
+];
+
+#[test]
+fn it_works_with_the_rights_that_the_manifests_give_and_has_no_others() {
+    let kubernetes = kubernetes();
+    let aws = portcullis_testkit::aws();
+    let site = AwsSite::new(&aws.url());
+    add_nodes(kubernetes, &site);
+    kubernetes.apply(&service("by-node", "instance", "192.0.2.0/24")).unwrap();
+    let get = |name: &str, path: &str| {
+        kubernetes.kubectl(&["get", "service", name, "-o", &format!("jsonpath={path}")]).unwrap()
+    };
+    let events =
+        |path: &str| kubernetes.kubectl(&["get", "events", "-o", &format!("jsonpath={path}")]).unwrap();
+    let lease = "leases.coordination.k8s.io/portcullis-services";
+    let leases = "leases.coordination.k8s.io";
+
+    // Who only watches, first.
+    kubernetes.apply(&portcullis(&["manifests", "--cluster", "demo", "--observe"])).unwrap();
+    eventually("it may read", || READS.iter().all(|(verb, what)| may(kubernetes, verb, what, "default")));
+    for (verb, what) in WRITES.iter().chain(&NEVER) {
+        assert!(!may(kubernetes, verb, what, "default"), "{verb} {what}");
+    }
+    for verb in ["get", "create", "update"] {
+        assert!(!may(kubernetes, verb, lease, "portcullis"), "{verb} {lease}");
+    }
+    let mut pod = Pod::start(kubernetes, &aws.url());
+    eventually("it says what it would do", || pod.log().contains("this would be done"));
+    pod.stop();
+    assert_eq!(get("by-node", "{.metadata.finalizers}{.status.loadBalancer.ingress}"), "");
+    assert_eq!(events("{.items[?(@.source.component==\"service-controller\")].reason}"), "");
+    assert!(!site.elb("Action=DescribeLoadBalancers").contains("<LoadBalancerArn>"));
+
+    // Then who acts.
+    kubernetes.apply(&portcullis(&["manifests", "--cluster", "demo"])).unwrap();
+    eventually("it may write", || WRITES.iter().all(|(verb, what)| may(kubernetes, verb, what, "default")));
+    for (verb, what) in NEVER {
+        assert!(!may(kubernetes, verb, what, "default"), "{verb} {what}");
+        assert!(!may(kubernetes, verb, what, "portcullis"), "{verb} {what} in its own namespace");
+    }
+    assert!(may(kubernetes, "get", lease, "portcullis") && may(kubernetes, "update", lease, "portcullis"));
+    assert!(may(kubernetes, "create", leases, "portcullis"));
+    assert!(!may(kubernetes, "update", leases, "portcullis"), "those of others");
+    assert!(
+        !may(kubernetes, "get", lease, "kube-system") && !may(kubernetes, "create", leases, "kube-system")
+    );
+
+    // Its namespace takes pods without privileges only.
+    let read =
+        ["get", "deployment", "portcullis", "--namespace=portcullis", "-o", "jsonpath={.spec.template.spec}"];
+    let spec: Value = serde_json::from_str(&kubernetes.kubectl(&read).unwrap()).unwrap();
+    let metadata = json!({"name": "portcullis", "namespace": "portcullis"});
+    let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}).to_string();
+    let create = ["create", "--dry-run=server", "-f", "-"];
+    kubernetes.kubectl_as(kubernetes.kubeconfig(), &create, &pod).unwrap();
+
+    let mut pod = Pod::start(kubernetes, &aws.url());
+    kubernetes.apply(ENDPOINTS).unwrap();
+    kubernetes.apply(&service("by-address", "ip", "192.0.2.0/24")).unwrap();
+    for name in ["by-node", "by-address"] {
+        eventually("an address", || get(name, "{.status.loadBalancer.ingress[0].hostname}").contains("elb"));
+    }
+    // The same words a second time: the Event that is there counts them.
+    kubernetes.apply(&service("by-node", "instance", "198.51.100.0/24")).unwrap();
+    eventually("it was told twice", || {
+        events("{.items[?(@.reason==\"EnsuredLoadBalancer\")].count}").contains('2')
+    });
+    let holder = [
+        "get",
+        "lease",
+        "portcullis-services",
+        "--namespace=portcullis",
+        "-o",
+        "jsonpath={.spec.holderIdentity}",
+    ];
+    assert!(kubernetes.kubectl(&holder).unwrap().starts_with("portcullis-1-"));
+
+    kubernetes.kubectl(&["delete", "service", "by-node", "by-address", "--timeout=60s"]).unwrap();
+    assert!(!site.elb("Action=DescribeLoadBalancers").contains("<LoadBalancerArn>"));
+    pod.stop();
+    assert_eq!(kubernetes.kubectl(&holder).unwrap(), "", "given back");
+}

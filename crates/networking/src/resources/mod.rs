@@ -334,7 +334,7 @@ fn remove_policies(draft: &mut Draft, object: Uuid) {
 
 #[cfg(test)]
 mod tests {
-    use portcullis_ovn::objects::{Meta, Network, Port, SecurityGroup};
+    use portcullis_ovn::objects::{FixedIp, Meta, Network, Port, SecurityGroup, Subnet};
 
     use super::port::Ports;
     use super::security_group::SecurityGroups;
@@ -403,5 +403,24 @@ mod tests {
             ..Query::default()
         };
         assert_eq!(ids(candidates::<Ports>(&view, &twice)), [4009]);
+    }
+
+    #[test]
+    fn an_address_leads_to_its_port() {
+        let mut model = many();
+        let (network, subnet) = (Uuid::from_u128(1), Uuid::from_u128(3));
+        let meta = |id: u128| Meta { id: Uuid::from_u128(id), ..Meta::default() };
+        model.put(Subnet { meta: meta(3), network, ..Subnet::default() });
+        let address = "10.0.0.7".parse().unwrap();
+        let mac = "fa:16:3e:00:00:07".parse().unwrap();
+        let fixed_ips = vec![FixedIp { subnet, address }];
+        model.put(Port { meta: meta(9000), network, mac, fixed_ips, ..Port::default() });
+        let admin = Caller { roles: vec!["admin".into()], ..Caller::default() };
+        let view = View { model: &model, caller: &admin };
+        for (name, value) in [("fixed_ips", "ip_address=10.0.0.7"), ("mac_address", "fa:16:3e:00:00:07")] {
+            let query = Query { filters: vec![(name.into(), vec![value.into()])], ..Query::default() };
+            let found = candidates::<Ports>(&view, &query).unwrap();
+            assert_eq!(found.iter().map(|port| port.meta.id.as_u128()).collect::<Vec<_>>(), [9000], "{name}");
+        }
     }
 }

@@ -256,6 +256,18 @@ impl Resource for Ports {
         if let Some(subnet) = only_value(query, "subnet_id") {
             return Some(Box::new(model.ports_of_subnet(subnet.parse().ok()?)));
         }
+        if let Some(address) = only_value(query, "ip_address") {
+            let address: IpAddr = address.parse().ok()?;
+            let subnets = model.all::<Subnet>(None).map(|subnet| subnet.meta.id);
+            let holders = subnets.filter_map(move |subnet| model.holder(subnet, address));
+            return Some(Box::new(holders.filter_map(|port| model.get(port))));
+        }
+        if let Some(mac) = query.one("mac_address") {
+            let mac: Mac = mac.parse().ok()?;
+            let networks = model.all::<Network>(None).map(|network| network.meta.id);
+            let ports = networks.flat_map(move |network| model.ports_with_mac(network, mac));
+            return Some(Box::new(ports.filter_map(|port| model.get(port))));
+        }
         super::by_id_or_name(query, model)
     }
 

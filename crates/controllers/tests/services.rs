@@ -45,29 +45,12 @@ fn settings() -> Settings {
     }
 }
 
-fn add_nodes(kubernetes: &Kubernetes, site: &AwsSite) {
-    for (id, number) in site.nodes.iter().zip(1..) {
-        let node = format!(
-            "apiVersion: v1\nkind: Node\nmetadata: {{name: node-{number}}}\n\
-             spec: {{providerID: 'aws:///us-east-1a/{id}'}}\n"
-        );
-        kubernetes.apply(&node).unwrap();
-        let status = format!(
-            r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "10.0.1.{number}"}}]}}}}"#
-        );
-        let name = format!("node-{number}");
-        kubernetes
-            .kubectl(&["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &status])
-            .unwrap();
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_gets_a_load_balancer_and_gives_it_back() {
     let kubernetes = kubernetes();
     let aws = portcullis_testkit::aws();
     let site = AwsSite::new(&aws.url());
-    add_nodes(kubernetes, &site);
+    site.join(kubernetes);
     let controller =
         ServiceController::new(client(kubernetes).await, provider(&aws.url(), &site), settings());
     let running = tokio::spawn(controller.run());

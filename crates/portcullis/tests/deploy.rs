@@ -231,23 +231,6 @@ fn may(kubernetes: &Kubernetes, verb: &str, what: &str, namespace: &str) -> bool
     kubernetes.kubectl_as(&account(kubernetes), &ask, "").is_ok_and(|answer| answer.trim() == "yes")
 }
 
-fn add_nodes(kubernetes: &Kubernetes, site: &AwsSite) {
-    for (id, number) in site.nodes.iter().zip(1..) {
-        let node = format!(
-            "apiVersion: v1\nkind: Node\nmetadata: {{name: node-{number}}}\n\
-             spec: {{providerID: 'aws:///us-east-1a/{id}'}}\n"
-        );
-        kubernetes.apply(&node).unwrap();
-        let status = format!(
-            r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "10.0.1.{number}"}}]}}}}"#
-        );
-        let name = format!("node-{number}");
-        kubernetes
-            .kubectl(&["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &status])
-            .unwrap();
-    }
-}
-
 /// A Service whose targets are the nodes, or addresses of its endpoints.
 fn service(name: &str, targets: &str, range: &str) -> String {
     format!(
@@ -302,7 +285,7 @@ fn it_works_with_the_rights_that_the_manifests_give_and_has_no_others() {
     let kubernetes = kubernetes();
     let aws = portcullis_testkit::aws();
     let site = AwsSite::new(&aws.url());
-    add_nodes(kubernetes, &site);
+    site.join(kubernetes);
     kubernetes.apply(&service("by-node", "instance", "192.0.2.0/24")).unwrap();
     let get = |name: &str, path: &str| {
         kubernetes.kubectl(&["get", "service", name, "-o", &format!("jsonpath={path}")]).unwrap()

@@ -17,20 +17,7 @@ struct Scene {
 impl Scene {
     fn new(url: &str) -> Self {
         let (kubernetes, site) = (kubernetes(), AwsSite::new(url));
-        for (id, number) in site.nodes.iter().zip(1..) {
-            let node = format!(
-                "apiVersion: v1\nkind: Node\nmetadata: {{name: node-{number}}}\n\
-                 spec: {{providerID: 'aws:///us-east-1a/{id}'}}\n"
-            );
-            kubernetes.apply(&node).unwrap();
-            let status = format!(
-                r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "10.0.1.{number}"}}]}}}}"#
-            );
-            let name = format!("node-{number}");
-            kubernetes
-                .kubectl(&["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &status])
-                .unwrap();
-        }
+        site.join(kubernetes);
         let directory = tempfile::tempdir().unwrap();
         let cloud =
             "[Global]\nRegion = us-east-1\nKubernetesClusterID = demo\nNLBSecurityGroupMode = Managed\n";

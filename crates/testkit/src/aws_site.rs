@@ -1,3 +1,5 @@
+use portcullis_parts::kubernetes::Kubernetes;
+
 use crate::Http;
 
 /// A VPC in the AWS simulator, with two public subnets, and two nodes in a group of their own.
@@ -38,6 +40,23 @@ impl AwsSite {
         let nodes = run.split("<instanceId>").skip(1).filter_map(|part| part.split('<').next());
         site.nodes = nodes.map(str::to_owned).collect();
         site
+    }
+
+    /// Registers its nodes with a Kubernetes API, as a kubelet would.
+    pub fn join(&self, kubernetes: &Kubernetes) {
+        for (id, number) in self.nodes.iter().zip(1..) {
+            let name = format!("node-{number}");
+            let node = format!(
+                "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n\
+                 spec: {{providerID: 'aws:///us-east-1a/{id}'}}\n"
+            );
+            kubernetes.apply(&node).unwrap_or_else(|error| panic!("{error}"));
+            let status = format!(
+                r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "10.0.1.{number}"}}]}}}}"#
+            );
+            let patch = ["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &status];
+            kubernetes.kubectl(&patch).unwrap_or_else(|error| panic!("{error}"));
+        }
     }
 
     /// Calls EC2, for what nobody but a test asks for.

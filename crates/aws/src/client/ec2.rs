@@ -7,8 +7,6 @@ use portcullis_core::{Cidr, Direction, Family};
 use super::{CallError, Client, Element, Parameters};
 use crate::model::{Instance, Peer, Permission, Permissions, RouteTable, SecurityGroup, Subnet, Tags};
 
-const PAGES: [&str; 2] = ["NextToken", "nextToken"];
-
 /// Which objects of EC2 are looked for: a filter's name and any of its values.
 pub(crate) type Filters<'a> = &'a [(&'a str, &'a [String])];
 
@@ -27,7 +25,7 @@ impl Client {
     ) -> Result<Vec<SecurityGroup>, CallError> {
         let parameters = filtered(filters).set("MaxResults", 1000);
         let read = |answer: &Element| answer.list("securityGroupInfo").map(security_group).collect();
-        self.pages(&self.0.endpoints.ec2, "DescribeSecurityGroups", parameters, PAGES, read).await
+        self.ec2_pages("DescribeSecurityGroups", parameters, read).await
     }
 
     pub(crate) async fn create_security_group(
@@ -90,13 +88,13 @@ impl Client {
     pub(crate) async fn subnets(&self, filters: Filters<'_>) -> Result<Vec<Subnet>, CallError> {
         let parameters = filtered(filters).set("MaxResults", 1000);
         let read = |answer: &Element| answer.list("subnetSet").map(subnet).collect();
-        self.pages(&self.0.endpoints.ec2, "DescribeSubnets", parameters, PAGES, read).await
+        self.ec2_pages("DescribeSubnets", parameters, read).await
     }
 
     pub(crate) async fn route_tables(&self, vpc: &str) -> Result<Vec<RouteTable>, CallError> {
         let parameters = filtered(&[("vpc-id", &[vpc.to_owned()])]).set("MaxResults", 100);
         let read = |answer: &Element| answer.list("routeTableSet").map(route_table).collect();
-        self.pages(&self.0.endpoints.ec2, "DescribeRouteTables", parameters, PAGES, read).await
+        self.ec2_pages("DescribeRouteTables", parameters, read).await
     }
 
     /// Machines by filters.
@@ -106,7 +104,7 @@ impl Client {
             let reservations = answer.list("reservationSet");
             reservations.flat_map(|reservation| reservation.list("instancesSet").map(instance)).collect()
         };
-        self.pages(&self.0.endpoints.ec2, "DescribeInstances", parameters, PAGES, read).await
+        self.ec2_pages("DescribeInstances", parameters, read).await
     }
 
     /// The VPC of the first of these machines that is there, by what Kubernetes knows them by.
@@ -121,6 +119,16 @@ impl Client {
         }
         let found = self.instances(&[("instance-id", &ids)]).await?;
         Ok(found.into_iter().map(|found| found.vpc).find(|vpc| !vpc.is_empty()))
+    }
+
+    async fn ec2_pages<T>(
+        &self,
+        action: &'static str,
+        parameters: Parameters,
+        read: impl Fn(&Element) -> Vec<T>,
+    ) -> Result<Vec<T>, CallError> {
+        let read = |answer: &Element| (read(answer), answer.optional("nextToken"));
+        self.pages(&self.0.endpoints.ec2, action, parameters, "NextToken", read).await
     }
 
     async fn ec2(&self, action: &'static str, parameters: &Parameters) -> Result<Element, CallError> {

@@ -302,19 +302,12 @@ impl Client {
         parameters: Parameters,
         read: impl Fn(&Element) -> Vec<T>,
     ) -> Result<Vec<T>, CallError> {
-        let (mut all, mut mark) = (Vec::new(), None::<String>);
-        loop {
-            let result = self.elb(action, &parameters.clone().set_some("Marker", mark.as_ref())).await?;
-            all.extend(read(&result));
-            let next = result.optional("NextMarker");
-            if next.is_some() && next == mark {
-                return Err(CallError::unavailable(action, "a list has the same page again and again"));
-            }
-            match next {
-                Some(next) => mark = Some(next),
-                None => return Ok(all),
-            }
-        }
+        let read = |answer: &Element| {
+            let result = answer.child(&format!("{action}Result"));
+            let page = result.map(&read).unwrap_or_default();
+            (page, result.and_then(|result| result.optional("NextMarker")))
+        };
+        self.pages(&self.0.endpoints.elb, action, parameters, "Marker", read).await
     }
 }
 

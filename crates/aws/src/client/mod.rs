@@ -226,21 +226,21 @@ impl Client {
         Ok(request)
     }
 
-    /// All pages of a list: what each gives, and the mark with which the next is asked for.
+    /// All pages of a list. `read` gives what is on a page, and the mark with which the next one is asked for.
     pub(crate) async fn pages<T>(
         &self,
         endpoint: &Endpoint,
         action: &'static str,
         parameters: Parameters,
-        [asked, told]: [&str; 2],
-        mut read: impl FnMut(&Element) -> Vec<T>,
+        asked: &str,
+        read: impl Fn(&Element) -> (Vec<T>, Option<String>),
     ) -> Result<Vec<T>, CallError> {
         let (mut all, mut mark) = (Vec::new(), None::<String>);
         loop {
-            let parameters = parameters.clone().set_some(asked, mark.as_ref());
-            let answer = self.call(endpoint, action, &parameters).await?;
-            all.extend(read(&answer));
-            let next = answer.optional(told);
+            let answer =
+                self.call(endpoint, action, &parameters.clone().set_some(asked, mark.as_ref())).await?;
+            let (page, next) = read(&answer);
+            all.extend(page);
             if next.is_some() && next == mark {
                 return Err(CallError::unavailable(action, "a list has the same page again and again"));
             }

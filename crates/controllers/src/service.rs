@@ -164,9 +164,7 @@ impl<P: Provider> Context<P> {
         let ours = wants_load_balancer(service, &self.settings.class);
         if let Some((finalizer, who)) = foreign_finalizer(service).filter(|_| ours) {
             let message = format!(
-                "{who} looks after this Service, by the finalizer {finalizer}: it is left alone. To take the load balancer over, run `portcullis adopt {}/{}`",
-                service.namespace().unwrap_or_default(),
-                service.name_any()
+                "{who} looks after this Service, by the finalizer {finalizer}: it is left alone. To have Portcullis look after it, make it anew: a load balancer is not taken over"
             );
             info!(service = %key(service), finalizer, who, "it is looked after by another one");
             self.tell(service, Weight::Warning, "LoadBalancerNotOurs", &message).await;

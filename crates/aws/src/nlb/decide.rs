@@ -215,6 +215,7 @@ impl<'a> Decision<'a> {
     }
 
     fn decide(&mut self, groups: &Groups) {
+        self.next.told.extend(self.scene.nodes.told.iter().cloned());
         self.next.address = self.balancer.map(|found| found.balancer.dns_name.clone());
         self.tell_what_cannot_change(groups);
         let pools = self.pools();

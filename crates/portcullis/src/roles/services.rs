@@ -1,7 +1,10 @@
 //! Services of type `LoadBalancer`, with network load balancers on AWS.
 
+use std::time::Duration;
+
 use portcullis_aws::{Client, CloudConfig, NodeRules, Options, Provider, SecurityGroupMode, Settings};
 use portcullis_controllers::{Lease, ServiceController};
+use portcullis_core::Owner;
 use portcullis_kube_api::{LoadBalancerClass, TYPE};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -14,6 +17,9 @@ use tracing::{info, warn};
 use crate::config::{self, Loaded, Mode};
 use crate::exit::{Exit, Failure};
 use crate::telemetry::{Check, Metrics, Readiness};
+
+/// What is done again and again is not done more often.
+const LEAST: Duration = Duration::from_secs(30);
 
 /// Starts it; it ends when `stop` says so, or with a failure.
 pub(crate) async fn start(
@@ -134,6 +140,11 @@ pub(crate) async fn provider(loaded: &Loaded, kubernetes: &kube::Client) -> Resu
         )
         .note("Set aws.cluster, or KubernetesClusterID in the cloud-config.")
     })?;
+    // It stands in tags, by which what is ours is found again.
+    Owner::new(cluster, "Cluster", None, cluster).map_err(|error| {
+        Failure::new(Exit::Usage, format!("`{cluster}` cannot be the name of the cluster: {error}"))
+            .note("Set aws.cluster, or KubernetesClusterID in the cloud-config, to another one.")
+    })?;
     let given = [aws.vpc.as_deref(), Some(&global.vpc)];
     let vpc = match given.into_iter().flatten().find(|vpc| !vpc.is_empty()) {
         Some(vpc) => vpc.to_owned(),
@@ -193,8 +204,8 @@ fn settings(loaded: &Loaded, aws: &Settings) -> portcullis_controllers::Settings
             without_class: services.without_class.then(|| (TYPE.to_owned(), "nlb".to_owned())),
         },
         concurrency: services.concurrency,
-        resync: services.resync.as_duration(),
-        close_look: services.close_look.as_duration(),
+        resync: services.resync.as_duration().max(LEAST),
+        close_look: services.close_look.as_duration().max(LEAST),
         sweep_after: services.sweep_after.as_duration(),
         observe: loaded.config.mode == Mode::Observe,
         host: host(),

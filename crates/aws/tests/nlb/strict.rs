@@ -371,3 +371,15 @@ async fn a_node_without_a_machine_takes_nobody_along() {
     assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
     assert_eq!(targets(), 2);
 }
+
+#[tokio::test]
+async fn nodes_whose_group_is_not_clear_are_told_of() {
+    let fake = fake(|config| {
+        config.world.add_instance("i-4", "subnet-a", &["sg-nodes", "sg-user"]);
+    });
+    let provider = account(&fake).provider("Managed");
+    let service = Service { nodes: vec!["i-4"], ..Service::default() };
+    let report = provider.sync(&service.want("web")).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    assert!(report.told.iter().any(|told| told.starts_with("of the groups of node i-4, none is tagged")), "{report:?}");
+}

@@ -381,5 +381,8 @@ async fn nodes_whose_group_is_not_clear_are_told_of() {
     let service = Service { nodes: vec!["i-4"], ..Service::default() };
     let report = provider.sync(&service.want("web")).await;
     assert_eq!(report.outcome, Outcome::Done);
-    assert!(report.told.iter().any(|told| told.starts_with("of the groups of node i-4, none is tagged")), "{report:?}");
+    assert!(
+        report.told.iter().any(|told| told.starts_with("of the groups of node i-4, none is tagged")),
+        "{report:?}"
+    );
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use portcullis_core::Cidr;
+use smol_str::SmolStr;
 
 /// Keys and values that are written on an object.
 pub type Tags = BTreeMap<String, String>;
@@ -189,12 +190,23 @@ pub struct HealthCheck {
 /// Someone who is sent to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Target {
-    /// `i-…`, or an address.
-    pub id: String,
+    /// `i-…`, or an address. There are very many of them, and most are short.
+    pub id: SmolStr,
     /// Its port.
     pub port: u16,
-    /// `all` for an address outside of the VPC.
-    pub zone: Option<String>,
+    /// Whether it is an address outside of the VPC.
+    pub outside: bool,
+}
+
+/// How somebody does who is sent to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetState {
+    /// All is well.
+    Healthy,
+    /// It is on its way out.
+    Draining,
+    /// Anything else: not checked yet, not used, not well.
+    Other,
 }
 
 /// A subnet.

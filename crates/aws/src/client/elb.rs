@@ -3,7 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{CallError, Client, Element, Parameters};
-use crate::model::{Attributes, HealthCheck, Listener, LoadBalancer, Tags, Target, TargetGroup};
+use crate::model::{Attributes, HealthCheck, Listener, LoadBalancer, Tags, Target, TargetGroup, TargetState};
+
+/// The zone of addresses that are in none of the VPC.
+const OUTSIDE: &str = "all";
 
 /// So many objects are named in a call at most.
 const TAGGED: usize = 20;
@@ -181,20 +184,20 @@ impl Client {
     }
 
     /// Who is in a target group, and how they do.
-    pub(crate) async fn targets(&self, arn: &str) -> Result<BTreeMap<Target, String>, CallError> {
+    pub(crate) async fn targets(&self, arn: &str) -> Result<BTreeMap<Target, TargetState>, CallError> {
         let parameters = Parameters::default().set("TargetGroupArn", arn);
         let answer = self.elb("DescribeTargetHealth", &parameters).await?;
         let targets = answer.list("TargetHealthDescriptions").filter_map(|entry| {
             let target = entry.child("Target")?;
-            let state = entry.child("TargetHealth").map(|health| health.text("State")).unwrap_or_default();
-            Some((
-                Target {
-                    id: target.text("Id"),
-                    port: target.text("Port").parse().ok()?,
-                    zone: target.optional("AvailabilityZone").filter(|zone| zone == "all"),
-                },
-                state,
-            ))
+            let health = entry.child("TargetHealth").map(|health| health.text("State"));
+            let state = match health.unwrap_or_default().as_str() {
+                "healthy" => TargetState::Healthy,
+                "draining" => TargetState::Draining,
+                _ => TargetState::Other,
+            };
+            let outside = target.optional("AvailabilityZone").is_some_and(|zone| zone == OUTSIDE);
+            let port = target.text("Port").parse().ok()?;
+            Some((Target { id: target.text("Id").into(), port, outside }, state))
         });
         Ok(targets.collect())
     }
@@ -212,7 +215,7 @@ impl Client {
             parameters = parameters
                 .set(format!("{start}.Id"), &target.id)
                 .set(format!("{start}.Port"), target.port)
-                .set_some(&format!("{start}.AvailabilityZone"), target.zone.as_ref());
+                .set_some(&format!("{start}.AvailabilityZone"), target.outside.then_some(OUTSIDE));
         }
         let action = if add { "RegisterTargets" } else { "DeregisterTargets" };
         self.elb(action, &parameters).await.map(drop)

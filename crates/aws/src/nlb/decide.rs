@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use portcullis_core::{Direction, Owner, Problem, Scheme};
 
+use smol_str::ToSmolStr;
+
 use super::arrange::{Parts, Room, arrange};
 use super::asked::PREFIX;
 use super::look::Look;
@@ -365,7 +367,17 @@ impl<'a> Decision<'a> {
     fn targets(&self, listening: &Listening) -> BTreeSet<Target> {
         let shared = self.scene.shared;
         let runs = |id: &str| !shared.looked_for.contains(id) || shared.instances.contains_key(id);
-        listening.backend.targets.iter().filter(|target| runs(&target.id)).cloned().collect()
+        let machines = self.spec.machines.iter().filter(|id| runs(id)).map(|id| Target {
+            id: id.clone(),
+            port: listening.backend.port,
+            outside: false,
+        });
+        let addresses = listening.backend.addresses.iter().map(|(address, port)| Target {
+            id: address.to_smolstr(),
+            port: *port,
+            outside: !subnets::contain(shared, *address),
+        });
+        machines.chain(addresses).collect()
     }
 
     fn keep_pool(&mut self, pool: &Pool, listening: &Listening) {

@@ -10,7 +10,7 @@ use super::snapshot::{Group, Snapshot};
 use super::step::{Made, Step};
 use crate::client::{CallError, Client};
 use crate::model::RouteTable;
-use crate::model::{Attributes, Instance, Listener, SecurityGroup, Subnet, Target};
+use crate::model::{Attributes, Instance, Listener, SecurityGroup, Subnet, Target, TargetState};
 
 /// Does a step.
 pub(super) async fn perform(client: &Client, step: &Step) -> Result<Made, CallError> {
@@ -66,7 +66,7 @@ pub(super) enum Seen {
     Listeners(String, Vec<Listener>),
     Attributes(String, Attributes),
     PoolAttributes(String, Attributes),
-    Targets(String, BTreeMap<Target, String>),
+    Targets(String, BTreeMap<Target, TargetState>),
 }
 
 /// The filter for what is written on an object.

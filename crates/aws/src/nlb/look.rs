@@ -2,6 +2,8 @@
 
 use portcullis_core::Owner;
 
+use super::snapshot::Shared;
+
 /// A call, or some, that only look.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Look {
@@ -29,4 +31,24 @@ pub(super) enum Look {
     Targets(String),
     /// Whether really nothing is left of an owner.
     Leftovers(Owner),
+}
+
+impl Look {
+    /// Whether it is of use to all owners.
+    pub(super) fn is_shared(&self) -> bool {
+        use Look::{Instance, NamedGroup, RouteTables, SharedGroup, Subnets};
+        matches!(self, Subnets | RouteTables | Instance(_) | SharedGroup(_) | NamedGroup(_))
+    }
+
+    /// Whether what would be seen is known already, of what is shared.
+    pub(super) fn is_answered(&self, shared: &Shared) -> bool {
+        match self {
+            Look::Subnets => shared.subnets.is_some(),
+            Look::RouteTables => shared.route_tables.is_some(),
+            Look::Instance(id) => shared.looked_for.contains(id),
+            Look::SharedGroup(id) => shared.groups.contains_key(id) || shared.named.contains(id),
+            Look::NamedGroup(name) => shared.named.contains(name),
+            _ => false,
+        }
+    }
 }

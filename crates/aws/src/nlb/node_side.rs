@@ -1,10 +1,11 @@
 //! What all load balancers of a cluster share: the group that all of them have, and what the nodes let in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use portcullis_core::{Direction, Owner};
+use smol_str::SmolStr;
 
-use super::asked::TargetKind;
 use super::decide::{self, Groups};
 use super::look::Look;
 use super::rules::{self, OwnNodeRules};
@@ -87,13 +88,10 @@ impl NodeSide {
     /// The nodes' groups: as configured, or of each node the one that is tagged, or the only one.
     fn find_groups(&mut self, specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, settings: &Settings) {
         let shared = &snapshot.shared;
-        let nodes: BTreeSet<&str> = specs
-            .values()
-            .filter(|spec| spec.target_kind == TargetKind::Instance)
-            .filter_map(|spec| spec.listeners.values().next())
-            .flat_map(|listening| &listening.backend.targets)
-            .map(|target| target.id.as_str())
-            .collect();
+        // Most load balancers share one set of machines, which is gone through once.
+        let sets: BTreeMap<_, _> =
+            specs.values().map(|spec| (Arc::as_ptr(&spec.machines), &spec.machines)).collect();
+        let nodes: BTreeSet<&str> = sets.values().flat_map(|set| set.iter()).map(SmolStr::as_str).collect();
         let unknown = nodes.iter().filter(|id| !shared.looked_for.contains(**id));
         self.looks.extend(unknown.map(|id| Look::Instance((*id).to_owned())));
         if !settings.node_groups.is_empty() {
@@ -236,27 +234,14 @@ impl NodeSide {
         let marks = rules::marks(&settings.cluster);
         let shared_owner = backend_owner(settings);
         let all: BTreeSet<&Permission> = wanted.values().flat_map(Permissions::keys).collect();
-        // What may not be closed yet, by its mark.
-        let empty = Holding::default();
-        let holding = |owner: &Owner| snapshot.holdings.get(owner).unwrap_or(&empty);
-        let staying: BTreeSet<String> = snapshot
-            .holdings
-            .keys()
-            .chain(specs.keys())
-            .filter(|owner| {
-                if specs.contains_key(*owner) {
-                    !opened.contains(*owner)
-                } else {
-                    !holding(owner).balancers.is_empty()
-                }
-            })
-            .map(rules::mark)
-            .collect();
-        let backend = holding(&shared_owner).groups.keys().next();
-        let in_use = snapshot.holdings.values().flat_map(|holding| holding.balancers.values());
-        let backend_used = in_use
-            .clone()
-            .any(|found| backend.is_some_and(|backend| found.balancer.groups.contains(backend)));
+        let shared_mark = rules::mark(&shared_owner);
+        let backend = snapshot.holdings.get(&shared_owner).and_then(|holding| holding.groups.keys().next());
+        let backend_used = !self.needs_backend
+            && snapshot
+                .holdings
+                .values()
+                .flat_map(|holding| holding.balancers.values())
+                .any(|found| backend.is_some_and(|backend| found.balancer.groups.contains(backend)));
         let mut complete = true;
         for group in snapshot.shared.groups.values() {
             let ours: Permissions =
@@ -271,15 +256,16 @@ impl NodeSide {
             if is_nodes {
                 complete &= self.open_in(group, wanted, &shared_owner);
             }
-            let surplus: Permissions = ours
+            let mut surplus: Permissions = ours
                 .iter()
                 .filter(|(permission, _)| !is_nodes || !all.contains(permission))
-                .filter(|(_, mark)| !staying.contains(*mark))
-                .filter(|(_, mark)| {
-                    **mark != rules::mark(&shared_owner) || self.needs_backend || !backend_used
-                })
+                .filter(|(_, mark)| **mark != shared_mark || !backend_used)
                 .map(owned)
                 .collect();
+            if !surplus.is_empty() {
+                let staying = staying(specs, snapshot, opened);
+                surplus.retain(|_, mark| !staying.contains(mark));
+            }
             if !surplus.is_empty() && complete {
                 let step = Step::Forbid {
                     group: group.id.clone(),
@@ -321,6 +307,15 @@ impl NodeSide {
         self.steps.push((Place::Shared, step));
         false
     }
+}
+
+/// What may not be closed yet, by its mark: what is for owners for which not all is open that they want, or whose load
+/// balancer is still there.
+fn staying(specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, opened: &BTreeSet<Owner>) -> BTreeSet<String> {
+    let waiting = specs.keys().filter(|owner| !opened.contains(*owner));
+    let others = snapshot.holdings.iter().filter(|(owner, _)| !specs.contains_key(*owner));
+    let there = others.filter(|(_, holding)| !holding.balancers.is_empty()).map(|(owner, _)| owner);
+    waiting.chain(there).map(rules::mark).collect()
 }
 
 fn owned((permission, mark): (&Permission, &String)) -> (Permission, String) {

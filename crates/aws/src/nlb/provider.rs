@@ -21,10 +21,11 @@ use super::round::{self, Progress, Wanted};
 use super::settings::Settings;
 use super::simulation::{NoEnd, Simulation};
 use super::snapshot::{Balancer, Group, Holding, Snapshot};
-use super::spec::Spec;
+use super::spec::{Machines, Spec};
 use super::step::{Made, Place, Step};
 use super::{names, view};
 use crate::client::{CallError, Cause, Client};
+use crate::model::TargetState;
 
 /// AWS may tell the old for so long after a change.
 const SETTLING: Duration = Duration::from_secs(60);
@@ -55,6 +56,8 @@ struct State {
     wanted: Wanted,
     snapshot: Snapshot,
     progress: Progress,
+    /// The sets of machines that load balancers send to: few, since most send to all nodes.
+    machines: Vec<Arc<Machines>>,
     tags: KnownTags,
     /// When objects were changed by us.
     changed: BTreeMap<String, Instant>,
@@ -78,6 +81,15 @@ impl State {
             certain: changed.difference(&self.uncertain).cloned().collect(),
             changed,
             gone: self.removed.keys().cloned().collect(),
+        }
+    }
+
+    /// Lets those who send to the same machines share them.
+    fn share_machines(&mut self, spec: &mut Spec) {
+        self.machines.retain(|known| Arc::strong_count(known) > 1);
+        match self.machines.iter().find(|known| **known == spec.machines) {
+            Some(known) => spec.machines = Arc::clone(known),
+            None => self.machines.push(Arc::clone(&spec.machines)),
         }
     }
 
@@ -182,7 +194,8 @@ impl Provider {
             Target::Gone => None,
         };
         let mut state = self.state();
-        if let Some((spec, told)) = spec {
+        if let Some((mut spec, told)) = spec {
+            state.share_machines(&mut spec);
             state.wanted.gone.remove(owner);
             if state.wanted.present.get(owner) != Some(&spec) {
                 state.progress.opened.remove(owner);
@@ -416,6 +429,18 @@ impl Provider {
                 _ => {}
             }
         }
+        let (shared, own): (BTreeSet<Look>, BTreeSet<Look>) =
+            looks.iter().cloned().partition(Look::is_shared);
+        if !shared.is_empty() {
+            // Whoever waited here most likely finds that it was looked at meanwhile.
+            let _held = self.0.looking.lock().await;
+            let unknown = |look: &Look| !look.is_answered(&self.state().snapshot.shared);
+            self.see(&shared.into_iter().filter(unknown).collect()).await?;
+        }
+        self.see(&own).await
+    }
+
+    async fn see(&self, looks: &BTreeSet<Look>) -> Result<(), CallError> {
         let seen = execute::look(&self.0.client, &self.0.settings, looks).await?;
         let mut state = self.state();
         for seen in seen {
@@ -647,14 +672,14 @@ pub struct Held {
 fn held(owner: &Owner, holding: &Holding, snapshot: &Snapshot) -> Held {
     let balancer = holding.balancers.values().next().map(|found| &found.balancer);
     let pools = || holding.pools.values().filter_map(|pool| pool.targets.as_ref());
-    let states: Vec<&String> = pools().flat_map(BTreeMap::values).collect();
+    let states: Vec<&TargetState> = pools().flat_map(BTreeMap::values).collect();
     Held {
         owner: owner.clone(),
         balancer: balancer.map(|found| (found.name.clone(), found.dns_name.clone())),
         has_groups: balancer.is_some_and(|found| !found.groups.is_empty()),
         open: view::admitted(holding, snapshot),
         members: (pools().count() > 0)
-            .then(|| (states.iter().filter(|state| **state == "healthy").count(), states.len())),
+            .then(|| (states.iter().filter(|state| ***state == TargetState::Healthy).count(), states.len())),
     }
 }
 

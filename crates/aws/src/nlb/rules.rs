@@ -1,6 +1,7 @@
 //! Rules of groups: who may connect, where a load balancer may go, and whom the nodes let in.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use portcullis_core::{Cidr, Family, Owner};
 
@@ -43,11 +44,12 @@ pub(super) fn ports(spec: &Spec) -> BTreeSet<(&'static str, u16)> {
         let backend = &listening.backend;
         for transport in transports(backend.protocol) {
             all.insert((*transport, backend.port));
-            all.extend(backend.targets.iter().map(|target| (*transport, target.port)));
+            all.extend(backend.addresses.iter().map(|(_, port)| (*transport, *port)));
         }
         match health_port(&backend.health) {
             Some(port) => drop(all.insert(("tcp", port))),
-            None => all.extend(backend.targets.iter().map(|target| ("tcp", target.port))),
+            None if backend.addresses.is_empty() => drop(all.insert(("tcp", backend.port))),
+            None => all.extend(backend.addresses.iter().map(|(_, port)| ("tcp", *port))),
         }
     }
     all
@@ -80,9 +82,9 @@ pub(super) fn target_peers(
     if spec.target_kind == TargetKind::Instance {
         return Some(ranges().map(Peer::Range).collect());
     }
-    let targets = spec.listeners.values().flat_map(|listening| &listening.backend.targets);
-    let addresses: BTreeSet<std::net::IpAddr> = targets.filter_map(|target| target.id.parse().ok()).collect();
-    let around = |address: std::net::IpAddr| {
+    let targets = spec.listeners.values().flat_map(|listening| &listening.backend.addresses);
+    let addresses: BTreeSet<IpAddr> = targets.map(|(address, _)| *address).collect();
+    let around = |address: IpAddr| {
         ranges().find(|range| range.contains(address)).unwrap_or_else(|| Cidr::host(address))
     };
     Some(addresses.into_iter().map(|address| Peer::Range(around(address))).collect())

@@ -6,7 +6,7 @@ use portcullis_core::Owner;
 
 use crate::model::{
     Attributes, Instance, Listener, LoadBalancer, RouteTable, SecurityGroup, Subnet, Tags, Target,
-    TargetGroup,
+    TargetGroup, TargetState,
 };
 
 /// On which group of an owner the rules of which part are.
@@ -59,7 +59,7 @@ pub(super) struct Pool {
     pub(super) seen: bool,
     pub(super) attributes: Option<Attributes>,
     /// How each of them does.
-    pub(super) targets: Option<BTreeMap<Target, String>>,
+    pub(super) targets: Option<BTreeMap<Target, TargetState>>,
 }
 
 /// What all load balancers have to do with.
@@ -97,7 +97,13 @@ impl Pool {
     /// Who is in it, or on the way in; not those on the way out.
     pub(super) fn members(&self) -> Option<BTreeSet<&Target>> {
         let targets = self.targets.as_ref()?;
-        Some(targets.iter().filter(|(_, state)| *state != "draining").map(|(target, _)| target).collect())
+        Some(
+            targets
+                .iter()
+                .filter(|(_, state)| **state != TargetState::Draining)
+                .map(|(target, _)| target)
+                .collect(),
+        )
     }
 }
 

@@ -1,17 +1,20 @@
 //! What an owner wants, in AWS's words: nothing is left open but what only AWS knows.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use portcullis_core::{
     Family, HealthPort, Listener, ListenerProtocol, LoadBalancer, Owner, Peer as CorePeer, Probe, Problem,
     Scheme,
 };
+use smol_str::SmolStr;
 
 use super::asked::{Asked, Health, PREFIX, TargetKind};
 use super::names;
 use super::settings::Settings;
 use crate::ProbeMode;
-use crate::model::{Attributes, HealthCheck, Peer, Tags, Target};
+use crate::model::{Attributes, HealthCheck, Peer, Tags};
 
 /// What an owner wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub(super) struct Spec {
     pub(super) scheme: Scheme,
     pub(super) dual_stack: bool,
     pub(super) target_kind: TargetKind,
+    /// The machines that are sent to, where these are the targets. Those who have the same share them.
+    pub(super) machines: Arc<Machines>,
     /// By their ports.
     pub(super) listeners: BTreeMap<u16, Listening>,
     /// Who may connect.
@@ -56,8 +61,12 @@ pub(super) struct Backend {
     pub(super) port: u16,
     pub(super) ip_address_type: &'static str,
     pub(super) health: HealthCheck,
-    pub(super) targets: BTreeSet<Target>,
+    /// The addresses that are sent to, each with its port, where these are the targets.
+    pub(super) addresses: BTreeSet<(IpAddr, u16)>,
 }
+
+/// Machines by their ids.
+pub(super) type Machines = BTreeSet<SmolStr>;
 
 impl Listening {
     /// What its packets are, in the words of rules: TLS is TCP on the wire.
@@ -92,7 +101,13 @@ impl Spec {
         tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "owned".to_owned());
         tags.extend(owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)));
         let subnets = if asked.subnets.is_empty() { settings.subnets.clone() } else { asked.subnets };
+        let ids = wanted.members().iter().filter_map(|member| instance_id(member.reference()?));
+        let machines: Machines = match asked.target_kind {
+            TargetKind::Instance => ids.map(SmolStr::new).collect(),
+            TargetKind::Ip => Machines::new(),
+        };
         let spec = Spec {
+            machines: Arc::new(machines),
             owner: owner.clone(),
             uid: uid.to_owned(),
             name: asked.name.unwrap_or_else(|| names::load_balancer(owner)),
@@ -252,7 +267,10 @@ fn listening(
         "TLS" if !asked.backend_tls => "TCP",
         other => other,
     };
-    let (targets, ip_address_type) = targets(wanted, listener, asked.target_kind);
+    let (addresses, ip_address_type) = match asked.target_kind {
+        TargetKind::Instance => (BTreeSet::new(), "ipv4"),
+        TargetKind::Ip => addresses(wanted, listener),
+    };
     Listening {
         protocol,
         certificate: tls.map(|tls| tls.certificate.clone()),
@@ -263,30 +281,20 @@ fn listening(
             port: listener.target_port(),
             ip_address_type,
             health: health(listener, asked, settings, told),
-            targets,
+            addresses,
         },
     }
 }
 
-fn targets(wanted: &LoadBalancer, listener: &Listener, kind: TargetKind) -> (BTreeSet<Target>, &'static str) {
-    let members = wanted.members().iter();
-    match kind {
-        TargetKind::Instance => {
-            let ids = members.filter_map(|member| instance_id(member.reference()?));
-            let port = listener.target_port();
-            (ids.map(|id| Target { id: id.to_owned(), port, zone: None }).collect(), "ipv4")
-        }
-        TargetKind::Ip => {
-            // Pods have one family or both; a target group has one.
-            let has = |family| wanted.members().iter().any(|member| member.address(family).is_some());
-            let family = if has(Family::V4) { Family::V4 } else { Family::V6 };
-            let found = members.filter_map(|member| {
-                let address = member.address(family)?;
-                Some(Target { id: address.to_string(), port: member.port(listener), zone: None })
-            });
-            (found.collect(), if family == Family::V4 || !has(Family::V6) { "ipv4" } else { "ipv6" })
-        }
-    }
+/// Where the members of a listener are. They have one family or both; a target group has one.
+fn addresses(wanted: &LoadBalancer, listener: &Listener) -> (BTreeSet<(IpAddr, u16)>, &'static str) {
+    let has = |family| wanted.members().iter().any(|member| member.address(family).is_some());
+    let family = if has(Family::V4) { Family::V4 } else { Family::V6 };
+    let found = wanted.members().iter().filter_map(|member| {
+        let address = member.address(family)?;
+        Some((address, member.port(listener)))
+    });
+    (found.collect(), if family == Family::V4 || !has(Family::V6) { "ipv4" } else { "ipv6" })
 }
 
 /// The machine in a provider id: `aws:///eu-west-1a/i-0a1b`.

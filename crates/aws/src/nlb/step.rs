@@ -6,6 +6,7 @@ use super::snapshot::{Balancer, Group, Holding, Pool, Snapshot};
 use crate::client::{NewListener, NewLoadBalancer, NewTargetGroup};
 use crate::model::{
     Attributes, HealthCheck, Listener, LoadBalancer, Permissions, SecurityGroup, Tags, Target, TargetGroup,
+    TargetState,
 };
 
 /// A call that changes something.
@@ -279,7 +280,7 @@ impl Step {
             }
             Step::Register { pool, targets } => {
                 if let Some(known) = holding.pools.get_mut(pool).and_then(|found| found.targets.as_mut()) {
-                    known.extend(targets.iter().map(|target| (target.clone(), "initial".to_owned())));
+                    known.extend(targets.iter().map(|target| (target.clone(), TargetState::Other)));
                 }
             }
             Step::Deregister { pool, targets } => {

@@ -1,6 +1,7 @@
 //! In which subnets a load balancer is.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use portcullis_core::{Problem, Scheme};
 
@@ -139,4 +140,11 @@ fn is_public(subnet: &Subnet, tables: &[RouteTable]) -> bool {
 pub(super) fn ranges(shared: &Shared, ids: &BTreeSet<String>) -> Option<Vec<portcullis_core::Cidr>> {
     let subnets = shared.subnets.as_ref()?.iter().filter(|subnet| ids.contains(&subnet.id));
     Some(subnets.flat_map(|subnet| subnet.range.iter().chain(&subnet.ranges6).copied()).collect())
+}
+
+/// Whether an address is in one of the subnets of the VPC.
+pub(super) fn contain(shared: &Shared, address: IpAddr) -> bool {
+    let mut ranges =
+        shared.subnets.iter().flatten().flat_map(|subnet| subnet.range.iter().chain(&subnet.ranges6));
+    ranges.any(|range| range.contains(address))
 }

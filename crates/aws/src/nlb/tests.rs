@@ -17,7 +17,7 @@ use super::simulation::Simulation;
 use super::snapshot::Snapshot;
 use super::spec::Spec;
 use super::view;
-use crate::model::{Instance, Peer, Permission, RouteTable, SecurityGroup, Subnet};
+use crate::model::{Instance, Peer, Permission, RouteTable, SecurityGroup, Subnet, TargetState};
 use crate::{CloudConfig, SecurityGroupMode};
 
 fn settings(mode: SecurityGroupMode) -> Settings {
@@ -223,7 +223,7 @@ fn shape(snapshot: &Snapshot) -> String {
             let usual = defaults::of_pool(&pool.group.protocol, TargetKind::Instance);
             pool.attributes.get_or_insert_default().retain(|key, value| usual.get(key) != Some(value));
             for state in pool.targets.iter_mut().flat_map(BTreeMap::values_mut) {
-                state.clear();
+                *state = TargetState::Other;
             }
         }
         for balancer in holding.balancers.values_mut() {

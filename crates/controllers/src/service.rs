@@ -164,16 +164,28 @@ impl<P: Provider> Context<P> {
         let ours = wants_load_balancer(service, &self.settings.class);
         if let Some((finalizer, who)) = foreign_finalizer(service).filter(|_| ours) {
             let message = format!(
-                "{who} looks after this Service, by the finalizer {finalizer}: it is left alone. To have Portcullis look after it, make it anew: a load balancer is not taken over"
+                "{who} looks after this Service, by the finalizer {finalizer}: it is left alone. `portcullis adopt {}` takes over its load balancer",
+                key(service)
             );
             info!(service = %key(service), finalizer, who, "it is looked after by another one");
             self.tell(service, Weight::Warning, "LoadBalancerNotOurs", &message).await;
             return Ok(());
         }
-        match (ours && service.metadata.deletion_timestamp.is_none(), held) {
+        let stays = service.metadata.deletion_timestamp.is_none();
+        match (ours && stays, held) {
             (true, _) => self.ensure(service, held).await,
+            (false, true) if stays && is_load_balancer(service) => {
+                // A slip in an annotation or in the configuration is no reason to take a load balancer away.
+                let message = "It still wants a load balancer, and nothing says any more that it is ours: its load balancer is left as it is. Restore its annotations, have another controller take it by `portcullis release`, or change its type to have the load balancer deleted";
+                warn!(service = %key(service), "it is not ours any more, and still wants a load balancer");
+                self.tell(service, Weight::Warning, "LoadBalancerNotOurs", message).await;
+                Ok(())
+            }
             (false, true) => self.delete(service).await,
-            (false, false) => Ok(()),
+            (false, false) => {
+                self.forget(&self.owner(service));
+                Ok(())
+            }
         }
     }
 
@@ -418,18 +430,31 @@ impl<P: Provider> Context<P> {
                 }
                 Err(problem) => warn!(problem = %problem.what, "the load balancers cannot be looked at"),
             }
+            self.forget_missing(store);
             self.sweep(&mut missing).await;
+        }
+    }
+
+    fn forget(&self, owner: &Owner) {
+        if self.last().remove(owner).is_some() {
+            self.provider.forget(owner);
+        }
+    }
+
+    /// Forgets those that are gone without a word: somebody took off what held them.
+    fn forget_missing(&self, store: &reflector::Store<Service>) {
+        let owners: Vec<Owner> = self.last().keys().cloned().collect();
+        for owner in owners.iter().filter(|owner| store.get(&object(owner)).is_none()) {
+            warn!(%owner, "it is gone, and did not wait for its load balancer");
+            self.forget(owner);
         }
     }
 
     async fn sweep(&self, missing: &mut BTreeMap<Owner, Instant>) {
         let forgotten = self.provider.forgotten();
         missing.retain(|owner, _| forgotten.contains(owner));
-        for owner in forgotten.into_iter().filter(|owner| owner.kind() == "Service") {
-            let api: Api<Service> =
-                Api::namespaced(self.client.clone(), owner.namespace().unwrap_or_default());
-            // By the API itself: a cache may be behind.
-            if !matches!(api.get_opt(owner.name()).await, Ok(None)) {
+        for owner in forgotten {
+            if !self.is_gone(&owner).await {
                 missing.remove(&owner);
                 continue;
             }
@@ -448,9 +473,23 @@ impl<P: Provider> Context<P> {
             };
             match self.provider.sync(&want).await.outcome {
                 Outcome::Done => info!(%owner, "what it left behind is gone"),
-                outcome => warn!(%owner, ?outcome, "what it left behind cannot be taken away yet"),
+                outcome => {
+                    warn!(%owner, ?outcome, "what it left behind cannot be taken away yet");
+                    // Nobody else would come back to it.
+                    self.provider.forget(&owner);
+                }
             }
         }
+    }
+
+    /// Whether nobody is left who could want something: a Service that is gone, or what all of them shared.
+    async fn is_gone(&self, owner: &Owner) -> bool {
+        if owner.kind() != "Service" {
+            return true;
+        }
+        let api: Api<Service> = Api::namespaced(self.client.clone(), owner.namespace().unwrap_or_default());
+        // By the API itself: a cache may be behind.
+        matches!(api.get_opt(owner.name()).await, Ok(None))
     }
 
     /// Looks at one load balancer after the other, so that each has its turn within the time that is set.
@@ -522,6 +561,10 @@ impl Slices {
 /// Which Service endpoints are of.
 fn service_of(slice: &EndpointSlice) -> Option<&str> {
     slice.metadata.labels.as_ref()?.get("kubernetes.io/service-name").map(String::as_str)
+}
+
+fn is_load_balancer(service: &Service) -> bool {
+    service.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"))
 }
 
 fn key(service: &Service) -> String {

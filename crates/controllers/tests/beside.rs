@@ -13,7 +13,7 @@ use portcullis_aws_fake::{Config, Fake, World};
 use portcullis_controllers::{ServiceController, Settings};
 use portcullis_kube_api::{FINALIZER, LoadBalancerClass, TYPE};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, kubernetes};
+use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, join_nodes, kubernetes};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -81,18 +81,6 @@ async fn ours(kubernetes: &Kubernetes, account: AwsAccount<'_>) -> JoinHandle<()
 struct Cluster<'a>(&'a Kubernetes);
 
 impl Cluster<'_> {
-    fn add_nodes(&self) {
-        for number in 1..=2 {
-            let node = json!({
-                "apiVersion": "v1",
-                "kind": "Node",
-                "metadata": {"name": format!("node-{number}")},
-                "spec": {"providerID": format!("aws:///eu-central-1a/i-{number}")},
-            });
-            self.0.apply(&node.to_string()).unwrap();
-        }
-    }
-
     fn apply(&self, name: &str, ours: bool, range: &str) {
         let mut service = json!({
             "apiVersion": "v1",
@@ -154,7 +142,7 @@ async fn each_looks_after_its_own() {
     let kubernetes = kubernetes();
     let cluster = Cluster(kubernetes);
     let fake = fake();
-    cluster.add_nodes();
+    join_nodes(kubernetes, "eu-central-1a", &["i-1", "i-2"]);
     let other = CloudProviderAws::start(kubernetes, account(&fake));
 
     // It deals with one Service after the other: once the second is done, it has seen the first.

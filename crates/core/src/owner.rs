@@ -65,6 +65,8 @@ impl Owner {
     pub const NAMESPACE_KEY: &'static str = "portcullis.dev/namespace";
     /// The key of the name.
     pub const NAME_KEY: &'static str = "portcullis.dev/name";
+    /// The key of from whom something was taken over. It does not say whose a thing is.
+    pub const ADOPTED_KEY: &'static str = "portcullis.dev/adopted";
 
     /// The thing of that kind and name in that cluster.
     pub fn new(

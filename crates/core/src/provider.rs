@@ -27,6 +27,9 @@ pub trait Provider: Clone + Send + Sync + 'static {
     /// What would be done, without doing it.
     fn preview(&self, want: &Want) -> impl Future<Output = Result<PlanView, Problem>> + Send;
 
+    /// Nobody says any more what an owner wants; what it has is left as it is.
+    fn forget(&self, owner: &Owner);
+
     /// Owners that have something, and of whom nobody said that they want it, or that it may go.
     fn forgotten(&self) -> Vec<Owner>;
 

@@ -2,10 +2,12 @@
 
 #![warn(missing_docs)]
 
+mod adoption;
 mod members;
 mod node;
 mod service;
 
+pub use adoption::{Adopted, Change, give_back, take_over};
 pub use members::endpoint_members;
 pub use node::{is_eligible, node_member};
 pub use service::{

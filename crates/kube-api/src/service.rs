@@ -11,12 +11,16 @@ use portcullis_core::{
     Probe, Problem, Scheme, SourceRanges,
 };
 
+use crate::adoption::Adopted;
+
 /// What holds a Service until its load balancer is gone. Nobody else acts on it.
 pub const FINALIZER: &str = "portcullis.dev/load-balancer";
 
+const CLOUD_PROVIDER_FINALIZER: &str = "service.kubernetes.io/load-balancer-cleanup";
+
 /// What other controllers hold a Service by, and who they are.
-const FOREIGN_FINALIZERS: [(&str, &str); 2] = [
-    ("service.kubernetes.io/load-balancer-cleanup", "the service controller of a cloud provider"),
+pub(crate) const FOREIGN_FINALIZERS: [(&str, &str); 2] = [
+    (CLOUD_PROVIDER_FINALIZER, "the service controller of a cloud provider"),
     ("service.k8s.aws/resources", "the AWS Load Balancer Controller"),
 ];
 
@@ -25,6 +29,9 @@ pub const SOURCE_RANGES: &str = "service.beta.kubernetes.io/load-balancer-source
 
 /// The annotation that says of which type a load balancer of AWS is.
 pub const TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-type";
+
+/// Its value for load balancers that the controllers of cloud providers leave to others.
+pub(crate) const EXTERNAL: &str = "external";
 
 /// The annotation by which a Service is only looked at, and told what would be done.
 pub const DRY_RUN: &str = "portcullis.dev/dry-run";
@@ -46,6 +53,7 @@ pub fn wants_load_balancer(service: &Service, class: &LoadBalancerClass) -> bool
     };
     match (&spec.load_balancer_class, &class.without_class) {
         (Some(found), _) => *found == class.name,
+        (None, _) if Adopted::of(service).is_some() => true,
         (None, Some((key, value))) => annotation(service, key) == Some(value),
         (None, None) => false,
     }
@@ -54,10 +62,18 @@ pub fn wants_load_balancer(service: &Service, class: &LoadBalancerClass) -> bool
 /// By what another controller holds a Service, and who that is.
 pub fn foreign_finalizer(service: &Service) -> Option<(&'static str, &'static str)> {
     let finalizers = service.metadata.finalizers.as_ref()?;
-    FOREIGN_FINALIZERS.into_iter().find(|(name, _)| finalizers.iter().any(|found| found == name))
+    // On a Service that was taken over, the controller of a cloud provider puts its finalizer again, and does nothing
+    // else: the type says that somebody else looks after it.
+    let is_idle = |name: &str| {
+        name == CLOUD_PROVIDER_FINALIZER
+            && Adopted::of(service).is_some()
+            && annotation(service, TYPE).is_some_and(|value| value == EXTERNAL)
+    };
+    let mut foreign = FOREIGN_FINALIZERS.into_iter();
+    foreign.find(|(name, _)| finalizers.iter().any(|found| found == name) && !is_idle(name))
 }
 
-fn annotation<'a>(service: &'a Service, key: &str) -> Option<&'a String> {
+pub(crate) fn annotation<'a>(service: &'a Service, key: &str) -> Option<&'a String> {
     service.metadata.annotations.as_ref()?.get(key)
 }
 
@@ -177,7 +193,9 @@ fn health_check(spec: &ServiceSpec) -> Option<HealthCheck> {
 
 /// What a Service says to providers.
 pub fn parameters(service: &Service) -> BTreeMap<String, String> {
-    service.metadata.annotations.clone().unwrap_or_default()
+    let mut all = Adopted::of(service).map(|adopted| adopted.annotations).unwrap_or_default();
+    all.extend(service.metadata.annotations.clone().unwrap_or_default());
+    all
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt_ovirt, check, cloud_config, completions, down, get, hash_password, iam_policy, manifests, parts,
-    plan, serve, show_config, up, version,
+    adopt, adopt_ovirt, check, cloud_config, completions, down, get, hash_password, iam_policy, manifests,
+    parts, plan, release, serve, show_config, up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -71,6 +71,8 @@ enum Command {
     HashPassword(hash_password::Args),
     AdoptOvirt(adopt_ovirt::Args),
     Plan(plan::Args),
+    Adopt(adopt::Args),
+    Release(release::Args),
     Get(get::Args),
     Check(check::Args),
     CloudConfig(cloud_config::Args),
@@ -93,6 +95,8 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::HashPassword(args) => hash_password::run(&args),
         Command::AdoptOvirt(args) => adopt_ovirt::run(args),
         Command::Plan(args) => plan::run(args),
+        Command::Adopt(args) => adopt::run(args),
+        Command::Release(args) => release::run(args),
         Command::Get(args) => get::run(args),
         Command::Check(args) => check::run(args),
         Command::CloudConfig(args) => cloud_config::run(&args),

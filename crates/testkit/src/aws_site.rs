@@ -44,19 +44,7 @@ impl AwsSite {
 
     /// Registers its nodes with a Kubernetes API, as a kubelet would.
     pub fn join(&self, kubernetes: &Kubernetes) {
-        for (id, number) in self.nodes.iter().zip(1..) {
-            let name = format!("node-{number}");
-            let node = format!(
-                "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n\
-                 spec: {{providerID: 'aws:///us-east-1a/{id}'}}\n"
-            );
-            kubernetes.apply(&node).unwrap_or_else(|error| panic!("{error}"));
-            let status = format!(
-                r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "10.0.1.{number}"}}]}}}}"#
-            );
-            let patch = ["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &status];
-            kubernetes.kubectl(&patch).unwrap_or_else(|error| panic!("{error}"));
-        }
+        join_nodes(kubernetes, "us-east-1a", &self.nodes);
     }
 
     /// Calls EC2, for what nobody but a test asks for.
@@ -90,5 +78,23 @@ impl AwsSite {
         let start = answer.split(&format!("<{element}>")).nth(1);
         let start = start.unwrap_or_else(|| panic!("there is no {element} in {answer}"));
         start.split('<').next().unwrap_or_default().to_owned()
+    }
+}
+
+/// Registers machines with a Kubernetes API as its nodes, as their kubelets would.
+pub fn join_nodes(kubernetes: &Kubernetes, zone: &str, machines: &[impl AsRef<str>]) {
+    for (machine, number) in machines.iter().zip(1..) {
+        let name = format!("node-{number}");
+        let node = format!(
+            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n\
+             spec: {{providerID: 'aws:///{zone}/{}'}}\n",
+            machine.as_ref()
+        );
+        kubernetes.apply(&node).unwrap_or_else(|error| panic!("{error}"));
+        let status = format!(
+            r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "10.0.1.{number}"}}]}}}}"#
+        );
+        let patch = ["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &status];
+        kubernetes.kubectl(&patch).unwrap_or_else(|error| panic!("{error}"));
     }
 }

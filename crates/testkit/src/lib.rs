@@ -24,7 +24,7 @@ mod wait;
 mod wire;
 
 pub use api::{kubernetes, kubernetes_in};
-pub use aws_site::AwsSite;
+pub use aws_site::{AwsSite, join_nodes};
 pub use cloud_provider_aws::{AwsAccount, CloudProviderAws};
 pub use cluster_api::ClusterApi;
 pub use dhcp::{Offer, ask_dhcp};

@@ -27,6 +27,7 @@ pub(crate) fn act(machine: &mut Machine, action: &str, request: Request) -> Resu
         "AuthorizeSecurityGroupEgress" => rules::authorize(machine, request, true),
         "RevokeSecurityGroupIngress" => rules::revoke(machine, request, false),
         "RevokeSecurityGroupEgress" => rules::revoke(machine, request, true),
+        "UpdateSecurityGroupRuleDescriptionsIngress" => rules::describe_anew(machine, request),
         "CreateTags" => tags::create(machine, request),
         "DeleteTags" => tags::delete(machine, request),
         _ => Err(invalid_action(action)),

@@ -325,3 +325,23 @@ pub(super) fn revoke(machine: &mut Machine, mut request: Request, egress: bool) 
     }
     Ok(xml::leaf("return", true) + &xml::items("revokedSecurityGroupRuleSet", answer))
 }
+
+/// Writes other descriptions on rules that let in.
+pub(super) fn describe_anew(machine: &mut Machine, mut request: Request) -> Result<String, Refusal> {
+    let config = machine.config.clone();
+    let id = group_id(&mut request)?;
+    let wanted = take(&mut request, &config.account)?;
+    if wanted.is_empty() {
+        return Err(request.missing("IpPermissions"));
+    }
+    request.end()?;
+    let group = machine.moment.world.groups.get_mut(&id).ok_or_else(|| not_found(&id))?;
+    if wanted.iter().any(|(permission, _)| !group.ingress.contains_key(permission)) {
+        let message = "The specified rule does not exist in this security group.";
+        return Err(Refusal::new("InvalidPermission.NotFound", message));
+    }
+    for (permission, description) in wanted {
+        group.ingress.entry(permission).and_modify(|rule| rule.description = description);
+    }
+    Ok(xml::leaf("return", true))
+}

@@ -64,12 +64,17 @@ impl Client {
             (Direction::Egress, true) => "AuthorizeSecurityGroupEgress",
             (Direction::Egress, false) => "RevokeSecurityGroupEgress",
         };
-        let mut parameters = Parameters::default().set("GroupId", group);
-        for (place, (permission, description)) in permissions.iter().enumerate() {
-            let description = Some(description).filter(|description| !description.is_empty());
-            parameters = permitted(parameters, place + 1, permission, description);
-        }
-        self.ec2(action, &parameters).await.map(drop)
+        self.ec2(action, &all_permitted(group, permissions)).await.map(drop)
+    }
+
+    /// Writes other descriptions on rules that let in.
+    pub(crate) async fn describe_permissions(
+        &self,
+        group: &str,
+        permissions: &Permissions,
+    ) -> Result<(), CallError> {
+        let action = "UpdateSecurityGroupRuleDescriptionsIngress";
+        self.ec2(action, &all_permitted(group, permissions)).await.map(drop)
     }
 
     pub(crate) async fn create_tags(&self, ids: &[String], tags: &Tags) -> Result<(), CallError> {
@@ -145,6 +150,15 @@ fn tagged(parameters: Parameters, kind: &str, tags: &Tags) -> Parameters {
         ["Key", "Value"],
         tags,
     )
+}
+
+fn all_permitted(group: &str, permissions: &Permissions) -> Parameters {
+    let mut parameters = Parameters::default().set("GroupId", group);
+    for (place, (permission, description)) in permissions.iter().enumerate() {
+        let description = Some(description).filter(|description| !description.is_empty());
+        parameters = permitted(parameters, place + 1, permission, description);
+    }
+    parameters
 }
 
 fn permitted(

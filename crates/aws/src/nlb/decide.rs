@@ -501,7 +501,7 @@ impl<'a> Decision<'a> {
         tags.insert(PART_KEY.to_owned(), part.to_string());
         Step::CreateGroup {
             name,
-            description: "[k8s] Managed SecurityGroup for LoadBalancer".to_owned(),
+            description: names::GROUP_DESCRIPTION.to_owned(),
             vpc: self.scene.settings.vpc.clone(),
             tags,
         }

@@ -1,5 +1,6 @@
 //! Network load balancers: what is wanted, what is there, and the steps between.
 
+mod adopt;
 mod arrange;
 mod asked;
 mod decide;
@@ -22,6 +23,7 @@ mod subnets;
 mod tests;
 mod view;
 
+pub use adopt::{Estate, Maker};
 pub use asked::{PREFIX, TargetKind};
 pub use provider::{Held, Provider};
 pub use settings::{NodeRules, Settings};

@@ -5,6 +5,9 @@ use portcullis_core::{Owner, placeholder};
 use super::spec::Backend;
 use super::spec::Spec;
 
+/// What stands on the groups of load balancers, whichever controller made them.
+pub(super) const GROUP_DESCRIPTION: &str = "[k8s] Managed SecurityGroup for LoadBalancer";
+
 /// The name of an owner's security group, as the AWS Load Balancer Controller forms it.
 pub(super) fn security_group(owner: &Owner, uid: &str) -> String {
     if uid.is_empty() {
@@ -57,8 +60,13 @@ pub(super) fn target_group(spec: &Spec, port: u16, backend: &Backend) -> String 
 }
 
 fn shaped(owner: &Owner, hash: &str) -> String {
+    format!("{}{hash}", shape(owner))
+}
+
+/// What names for an owner start with, also those of other controllers.
+pub(super) fn shape(owner: &Owner) -> String {
     let namespace = plain(owner.namespace().unwrap_or(owner.kind()));
-    format!("k8s-{namespace:.8}-{:.8}-{hash}", plain(owner.name()))
+    format!("k8s-{namespace:.8}-{:.8}-", plain(owner.name()))
 }
 
 /// Only what AWS allows in names.

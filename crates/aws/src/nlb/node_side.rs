@@ -156,7 +156,9 @@ impl NodeSide {
                 let mut tags: Tags =
                     owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
                 tags.extend(settings.tags.clone());
-                tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "owned".to_owned());
+                // Not `owned`: cloud-provider-aws takes such a group away, with all rules that name it, from any load
+                // balancer that it comes to look after.
+                tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "shared".to_owned());
                 tags.insert(PART_KEY.to_owned(), "1".to_owned());
                 self.steps.push((
                     place(),

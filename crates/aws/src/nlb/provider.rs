@@ -210,7 +210,7 @@ impl Provider {
         Ok(Vec::new())
     }
 
-    fn spec(&self, want: &Want, wanted: &LoadBalancer) -> Result<(Spec, Vec<String>), Problem> {
+    pub(super) fn spec(&self, want: &Want, wanted: &LoadBalancer) -> Result<(Spec, Vec<String>), Problem> {
         Spec::new(&want.owner, &want.uid, wanted, &want.parameters, &self.0.settings)
     }
 
@@ -530,6 +530,46 @@ impl Provider {
         first
     }
 
+    /// What was read of whose objects are. It is read again for owners of whom nobody says anything: what they have may
+    /// have been given away.
+    fn known_tags(&self, state: &State) -> KnownTags {
+        let mut known = state.tags.clone();
+        for owner in self.unwanted(state) {
+            let Some(holding) = state.snapshot.holdings.get(owner) else { continue };
+            for arn in holding.balancers.keys().chain(holding.pools.keys()) {
+                known.remove(arn);
+            }
+        }
+        known
+    }
+
+    /// Owners that have something, and of whom nobody said anything. What all share is wanted as long as anybody is there.
+    fn unwanted<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Owner> {
+        let shared = super::node_side::backend_owner(&self.0.settings);
+        state.snapshot.holdings.keys().filter(move |owner| {
+            !state.wanted.present.contains_key(owner)
+                && !state.wanted.gone.contains(*owner)
+                && (**owner != shared || state.wanted.present.is_empty())
+        })
+    }
+
+    /// Looks for the load balancer of an owner that was taken over: nobody here made it, so nobody here knows it.
+    async fn look_for_adopted(&self, want: &Want) -> Result<(), CallError> {
+        {
+            let mut state = self.state();
+            let holding = state.snapshot.holdings.get(&want.owner);
+            if !want.parameters.contains_key(Owner::ADOPTED_KEY)
+                || holding.is_some_and(|holding| !holding.balancers.is_empty())
+            {
+                return Ok(());
+            }
+            // What was of others is read again.
+            let cluster = &self.0.settings.cluster;
+            state.tags.retain(|_, tags| owner_of(tags, cluster).is_some());
+        }
+        self.look_at_everything(Instant::now()).await
+    }
+
     /// Looks at everything, unless somebody did since then.
     async fn look_at_everything(&self, since: Instant) -> Result<(), CallError> {
         let _held = self.0.looking.lock().await;
@@ -539,7 +579,7 @@ impl Provider {
                 return Ok(());
             }
             let others: BTreeSet<String> = state.snapshot.shared.groups.keys().cloned().collect();
-            (state.tags.clone(), state.looked.map(|_| others))
+            (self.known_tags(&state), state.looked.map(|_| others))
         };
         let start = Instant::now();
         let found =
@@ -587,6 +627,10 @@ impl portcullis_core::Provider for Provider {
                 return Report { outcome: Outcome::Blocked(problem), addresses, told: Vec::new() };
             }
         };
+        if let Err(error) = self.look_for_adopted(want).await {
+            let outcome = failed(&want.owner, &error);
+            return Report { outcome, addresses: self.addresses(&want.owner), told };
+        }
         let (outcome, next) = self.work(&want.owner).await;
         let mut report = Report { outcome, addresses: self.addresses(&want.owner), told };
         report.told.extend(next.told);
@@ -604,14 +648,17 @@ impl portcullis_core::Provider for Provider {
         })
     }
 
+    fn forget(&self, owner: &Owner) {
+        let mut state = self.state();
+        state.wanted.present.remove(owner);
+        state.wanted.gone.remove(owner);
+        state.progress.opened.remove(owner);
+        state.progress.verified.remove(owner);
+    }
+
     fn forgotten(&self) -> Vec<Owner> {
         let state = self.state();
-        let known = |owner: &Owner| {
-            state.wanted.present.contains_key(owner)
-                || state.wanted.gone.contains(owner)
-                || *owner == super::node_side::backend_owner(&self.0.settings)
-        };
-        state.snapshot.holdings.keys().filter(|owner| !known(owner)).cloned().collect()
+        self.unwanted(&state).cloned().collect()
     }
 
     async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {

@@ -1,5 +1,6 @@
 //! One module per subcommand: its arguments and a `run`. `cli::Command` lists them.
 
+pub(crate) mod adopt;
 pub(crate) mod adopt_ovirt;
 pub(crate) mod check;
 pub(crate) mod cloud_config;
@@ -11,6 +12,7 @@ pub(crate) mod iam_policy;
 pub(crate) mod manifests;
 pub(crate) mod parts;
 pub(crate) mod plan;
+pub(crate) mod release;
 pub(crate) mod serve;
 pub(crate) mod show_config;
 pub(crate) mod up;

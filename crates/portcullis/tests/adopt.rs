@@ -1,0 +1,234 @@
+//! Load balancers change hands: from other controllers to Portcullis, and back.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::process::{Child, Command, Output, Stdio};
+
+use portcullis_aws_fake::{Config, Fake, LoadBalancer, World};
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, join_nodes, kubernetes};
+use serde_json::{Value, json};
+
+const KEY: &str = "AKIAFAKEFAKEFAKEFAKE";
+const SECRET: &str = "a-secret-of-the-fake";
+const TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-type";
+const OURS: &str = "portcullis.dev/load-balancer";
+const RANGE: &str = "192.0.2.0/24";
+
+/// A cluster with two nodes, and the program with its configuration.
+struct Scene {
+    kubernetes: &'static Kubernetes,
+    fake: Fake,
+    directory: tempfile::TempDir,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let mut world = World::default();
+        world.add_vpc("vpc-1", "10.0.0.0/16", false);
+        world.add_subnet("subnet-a", "vpc-1", "eu-central-1a", "10.0.1.0/24", false);
+        world.add_subnet("subnet-b", "vpc-1", "eu-central-1b", "10.0.2.0/24", false);
+        world.add_route_table("rtb-1", "vpc-1", &[], true);
+        let nodes = world.add_security_group("sg-nodes", "nodes", "vpc-1");
+        nodes.tags.insert("kubernetes.io/cluster/demo".to_owned(), "owned".to_owned());
+        let kubernetes = kubernetes();
+        for id in ["i-1", "i-2"] {
+            let instance = world.add_instance(id, "subnet-a", &["sg-nodes"]);
+            // cloud-provider-aws finds no other nodes.
+            instance.tags.insert("kubernetes.io/cluster/demo".to_owned(), "owned".to_owned());
+        }
+        join_nodes(kubernetes, "eu-central-1a", &["i-1", "i-2"]);
+        let fake = Fake::start(Config { world, ..Config::default() }).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let cloud = "[Global]\nRegion = eu-central-1\nVPC = vpc-1\nKubernetesClusterID = demo\nNLBSecurityGroupMode = Managed\n";
+        std::fs::write(directory.path().join("cloud.conf"), cloud).unwrap();
+        let config = format!(
+            "telemetry: {{listen: '127.0.0.1:0'}}\n\
+             services: {{enabled: true, resync: 30s, sweepAfter: 0s, lease: {{namespace: default}}}}\n\
+             kubernetes: {{kubeconfig: '{}'}}\naws: {{cloudConfig: '{}'}}\n",
+            kubernetes.kubeconfig().display(),
+            directory.path().join("cloud.conf").display()
+        );
+        std::fs::write(directory.path().join("config.yaml"), config).unwrap();
+        Scene { kubernetes, fake, directory }
+    }
+
+    fn account(&self) -> AwsAccount<'_> {
+        AwsAccount {
+            url: self.fake.url(),
+            region: "eu-central-1",
+            key: KEY,
+            secret: SECRET,
+            vpc: "vpc-1",
+            subnet: "subnet-a",
+            cluster: "demo",
+        }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        command
+            .args(arguments)
+            .env("PORTCULLIS_CONFIG", self.directory.path().join("config.yaml"))
+            .env("AWS_ENDPOINT_URL", self.fake.url())
+            .env("AWS_ACCESS_KEY_ID", KEY)
+            .env("AWS_SECRET_ACCESS_KEY", SECRET)
+            .env("AWS_EC2_METADATA_DISABLED", "true");
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    /// What is printed by a command that succeeds.
+    #[track_caller]
+    fn does(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "{}", text(&output));
+        text(&output)
+    }
+
+    fn serve(&self) -> Running {
+        let log = std::fs::File::create(self.directory.path().join("log")).unwrap();
+        Running(self.command(&["serve"]).stderr(log).stdout(Stdio::null()).spawn().unwrap())
+    }
+
+    fn get(&self) -> Option<Value> {
+        let found =
+            self.kubernetes.kubectl(&["get", "service", "web", "--ignore-not-found", "-o", "json"]).unwrap();
+        (!found.is_empty()).then(|| serde_json::from_str(&found).unwrap())
+    }
+
+    fn finalizers(&self) -> Vec<String> {
+        serde_json::from_value(self.get().unwrap()["metadata"]["finalizers"].clone()).unwrap_or_default()
+    }
+
+    fn address(&self) -> Value {
+        self.get().unwrap()["status"]["loadBalancer"]["ingress"][0]["hostname"].clone()
+    }
+
+    fn patch(&self, patch: &Value) {
+        self.kubernetes
+            .kubectl(&["patch", "service", "web", "--type=merge", "-p", &patch.to_string()])
+            .unwrap();
+    }
+
+    /// The only load balancer, by its ARN.
+    fn balancer(&self) -> (String, LoadBalancer) {
+        let state = self.fake.state();
+        assert_eq!(state.load_balancers.len(), 1, "{:?}", state.load_balancers);
+        state.load_balancers.into_iter().next().unwrap()
+    }
+
+    /// What the nodes let in, and by whom.
+    fn nodes(&self) -> Vec<String> {
+        let state = self.fake.state();
+        let rules = state.groups["sg-nodes"].ingress.iter();
+        rules.map(|(permission, rule)| format!("{permission}: {}", rule.description)).collect()
+    }
+}
+
+/// A test that fails shows where things stand.
+impl Drop for Scene {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
+            let calls = self.fake.calls();
+            for call in calls.iter().filter(|call| call.call.mutating) {
+                eprintln!("{} {:?}", call.call.action, call.call.parameters);
+            }
+            eprintln!("nodes: {:#?}\nService: {:#?}\n{log}", self.nodes(), self.get());
+        }
+    }
+}
+
+/// A process that ends with the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn is_written_on(tags: &std::collections::BTreeMap<String, String>) -> bool {
+    tags.keys().any(|key| key.starts_with("portcullis.dev/"))
+}
+
+#[test]
+fn what_cloud_provider_aws_made_changes_hands_and_back() {
+    let scene = Scene::new();
+    let _theirs = CloudProviderAws::start(scene.kubernetes, scene.account());
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "default", "annotations": {TYPE: "nlb"}},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": [RANGE]},
+    });
+    scene.kubernetes.apply(&service.to_string()).unwrap();
+    eventually("it has an address", || scene.address().is_string());
+    let (arn, before) = scene.balancer();
+    let _ours = scene.serve();
+
+    let told = scene.does(&["adopt", "default/web"]);
+    assert!(
+        told.contains("taken over from cloud-provider-aws") && told.contains("Nothing was changed"),
+        "{told}"
+    );
+    assert!(!is_written_on(&scene.balancer().1.tags) && !scene.finalizers().contains(&OURS.to_owned()));
+    let refused = scene.run(&["release", "default/web", "--yes"]);
+    assert!(!refused.status.success() && text(&refused).contains("is not ours"), "{}", text(&refused));
+
+    scene.does(&["adopt", "default/web", "--yes"]);
+    eventually("the nodes let in by rules of ours alone", || {
+        let rules = scene.nodes();
+        !rules.is_empty() && rules.iter().all(|rule| rule.contains("portcullis demo Cluster"))
+    });
+    let (same, adopted) = scene.balancer();
+    assert_eq!((&same, &adopted.dns_name), (&arn, &before.dns_name));
+    assert!(scene.finalizers().contains(&OURS.to_owned()));
+    assert_eq!(adopted.groups.len(), 2, "its own, and that of all");
+    let own = before.groups.first().unwrap();
+    assert!(adopted.groups.contains(own), "its group stays");
+    eventually("its group lets out to the nodes alone", || {
+        scene.fake.state().groups[own].lets_out().iter().all(|rule| rule.ends_with("sg-nodes"))
+    });
+
+    // Both run, and only one looks after it.
+    scene.patch(&json!({"spec": {"ports": [{"port": 81}]}}));
+    eventually("the port is another", || {
+        let listeners = scene.balancer().1.listeners;
+        listeners.values().map(|listener| listener.port).collect::<Vec<_>>() == [81]
+    });
+    assert_eq!(scene.does(&["adopt", "default/web", "--yes"]).contains("Done"), true, "again is no harm");
+    assert!(scene.nodes().iter().all(|rule| rule.contains("portcullis demo Cluster")), "{:?}", scene.nodes());
+
+    scene.does(&["release", "default/web", "--yes"]);
+    let (same, released) = scene.balancer();
+    assert_eq!((&same, &released.dns_name), (&arn, &before.dns_name));
+    assert_eq!(released.groups, before.groups);
+    assert!(!is_written_on(&released.tags));
+    let state = scene.fake.state();
+    assert!(state.target_groups.values().any(|pool| !is_written_on(&pool.tags)), "{:?}", state.target_groups);
+    assert!(!is_written_on(&state.groups[own].tags));
+    assert!(!scene.finalizers().contains(&OURS.to_owned()));
+    assert_eq!(scene.get().unwrap()["metadata"]["annotations"], json!({TYPE: "nlb"}));
+    eventually("the nodes let in by rules of the other alone", || {
+        let rules = scene.nodes();
+        !rules.is_empty() && rules.iter().all(|rule| rule.contains("kubernetes.io/rule/nlb/"))
+    });
+
+    scene.kubernetes.kubectl(&["delete", "service", "web"]).unwrap();
+    eventually("all is gone", || {
+        let state = scene.fake.state();
+        state.load_balancers.is_empty() && state.target_groups.is_empty() && state.groups.len() <= 2
+    });
+    let left: Vec<String> = scene.fake.state().groups.values().map(|group| group.name.clone()).collect();
+    assert!(!left.iter().any(|name| name.starts_with("k8s-")), "{left:?}");
+}

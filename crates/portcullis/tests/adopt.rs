@@ -3,8 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use portcullis_aws_fake::{Config, Fake, LoadBalancer, World};
+use portcullis_aws_fake::{Config, Fake, LoadBalancer, Peer, Permission, World};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, join_nodes, kubernetes};
 use serde_json::{Value, json};
@@ -134,10 +136,6 @@ impl Drop for Scene {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
-            let calls = self.fake.calls();
-            for call in calls.iter().filter(|call| call.call.mutating) {
-                eprintln!("{} {:?}", call.call.action, call.call.parameters);
-            }
             eprintln!("nodes: {:#?}\nService: {:#?}\n{log}", self.nodes(), self.get());
         }
     }
@@ -159,6 +157,55 @@ fn text(output: &Output) -> String {
 
 fn is_written_on(tags: &std::collections::BTreeMap<String, String>) -> bool {
     tags.keys().any(|key| key.starts_with("portcullis.dev/"))
+}
+
+/// Whether packets from the clients come through to every target of every listener.
+fn is_open(world: &World) -> bool {
+    let client: Peer = Peer::Range(RANGE.parse().unwrap());
+    let covers = |permission: &Permission, port: u16| {
+        let port = i32::from(port);
+        permission.protocol == "-1"
+            || permission.protocol == "tcp"
+                && permission.from.is_some_and(|from| from <= port)
+                && permission.to.is_some_and(|to| port <= to)
+    };
+    let nodes = &world.groups["sg-nodes"];
+    world.load_balancers.values().all(|balancer| {
+        let groups: Vec<_> = balancer.groups.iter().filter_map(|id| world.groups.get(id)).collect();
+        balancer.listeners.values().all(|listener| {
+            let pool = &world.target_groups[&listener.target_group];
+            let enters =
+                |permission: &&Permission| covers(permission, listener.port) && permission.peer == client;
+            let leaves = |permission: &&Permission| covers(permission, pool.port);
+            let arrives = |permission: &&Permission| {
+                let from_balancer =
+                    matches!(&permission.peer, Peer::Group(id) if balancer.groups.contains(id));
+                covers(permission, pool.port) && (permission.peer == client || from_balancer)
+            };
+            !pool.targets.is_empty()
+                && groups.iter().any(|group| group.ingress.keys().any(|rule| enters(&rule)))
+                && groups.iter().any(|group| group.egress.keys().any(|rule| leaves(&rule)))
+                && nodes.ingress.keys().any(|rule| arrives(&rule))
+        })
+    })
+}
+
+/// Looks all the time whether packets come through, until `done`.
+fn always_open<T>(scene: &Scene, does: impl FnOnce() -> T) -> T {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        let watching = threads.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let state = scene.fake.state();
+                assert!(is_open(&state), "{:#?}", (&state.load_balancers, &state.groups));
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        });
+        let result = does();
+        done.store(true, Ordering::Relaxed);
+        watching.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        result
+    })
 }
 
 #[test]
@@ -185,10 +232,12 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
     let refused = scene.run(&["release", "default/web", "--yes"]);
     assert!(!refused.status.success() && text(&refused).contains("is not ours"), "{}", text(&refused));
 
-    scene.does(&["adopt", "default/web", "--yes"]);
-    eventually("the nodes let in by rules of ours alone", || {
-        let rules = scene.nodes();
-        !rules.is_empty() && rules.iter().all(|rule| rule.contains("portcullis demo Cluster"))
+    always_open(&scene, || {
+        scene.does(&["adopt", "default/web", "--yes"]);
+        eventually("the nodes let in by rules of ours alone", || {
+            let rules = scene.nodes();
+            !rules.is_empty() && rules.iter().all(|rule| rule.contains("portcullis demo Cluster"))
+        });
     });
     let (same, adopted) = scene.balancer();
     assert_eq!((&same, &adopted.dns_name), (&arn, &before.dns_name));
@@ -206,10 +255,10 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
         let listeners = scene.balancer().1.listeners;
         listeners.values().map(|listener| listener.port).collect::<Vec<_>>() == [81]
     });
-    assert_eq!(scene.does(&["adopt", "default/web", "--yes"]).contains("Done"), true, "again is no harm");
+    assert!(scene.does(&["adopt", "default/web", "--yes"]).contains("Done"), "again is no harm");
     assert!(scene.nodes().iter().all(|rule| rule.contains("portcullis demo Cluster")), "{:?}", scene.nodes());
 
-    scene.does(&["release", "default/web", "--yes"]);
+    always_open(&scene, || scene.does(&["release", "default/web", "--yes"]));
     let (same, released) = scene.balancer();
     assert_eq!((&same, &released.dns_name), (&arn, &before.dns_name));
     assert_eq!(released.groups, before.groups);

@@ -23,6 +23,6 @@ mod tests;
 mod view;
 
 pub use asked::{PREFIX, TargetKind};
-pub use provider::{Held, Provider};
+pub use provider::{Held, Provider, members};
 pub use settings::{NodeRules, Settings};
 pub(crate) use spec::instance_id;

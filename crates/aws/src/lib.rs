@@ -15,6 +15,8 @@ pub use client::{
 pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
-pub use nlb::{Held, NodeRules, PREFIX, Provider, Settings, TargetKind, members};
+pub use nlb::{
+    Held, NodeRules, PREFIX, Provider, Record, RecordError, Recorded, Settings, TargetKind, members,
+};
 pub use permissions::{Permission, Verdict};
 pub use policy::policy;

@@ -9,6 +9,8 @@ mod look;
 mod names;
 mod node_side;
 mod provider;
+mod record;
+mod recorded;
 mod refresh;
 mod round;
 mod rules;
@@ -24,5 +26,7 @@ mod view;
 
 pub use asked::{PREFIX, TargetKind};
 pub use provider::{Held, Provider, members};
+pub use record::{Record, RecordError};
+pub use recorded::Recorded;
 pub use settings::{NodeRules, Settings};
 pub(crate) use spec::instance_id;

@@ -15,6 +15,9 @@ pub use client::{
 pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
-pub use nlb::{Estate, Held, Maker, NodeRules, PREFIX, Provider, Settings, TargetKind};
+pub use nlb::{
+    Estate, Held, Maker, NodeRules, PREFIX, Provider, Record, RecordError, Recorded, Settings, TargetKind,
+    members,
+};
 pub use permissions::{Permission, Verdict};
 pub use policy::policy;

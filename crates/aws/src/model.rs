@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use portcullis_core::Cidr;
+use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 /// Keys and values that are written on an object.
@@ -13,7 +14,7 @@ pub type Tags = BTreeMap<String, String>;
 pub type Attributes = BTreeMap<String, String>;
 
 /// A security group.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SecurityGroup {
     /// `sg-…`
     pub id: String,
@@ -26,16 +27,38 @@ pub struct SecurityGroup {
     /// What is written on it.
     pub tags: Tags,
     /// What it lets in, each with its description.
+    #[serde(with = "pairs")]
     pub ingress: Permissions,
     /// What it lets out.
+    #[serde(with = "pairs")]
     pub egress: Permissions,
 }
 
 /// Rules, each with its description; the description makes no difference between two of them.
 pub type Permissions = BTreeMap<Permission, String>;
 
+/// Maps as lists of pairs, where only words can be keys.
+pub(crate) mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(crate) fn serialize<K: Serialize, V: Serialize, S: Serializer>(
+        map: &BTreeMap<K, V>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.collect_seq(map)
+    }
+
+    pub(crate) fn deserialize<'a, K: Deserialize<'a> + Ord, V: Deserialize<'a>, D: Deserializer<'a>>(
+        from: D,
+    ) -> Result<BTreeMap<K, V>, D::Error> {
+        Vec::deserialize(from).map(|pairs: Vec<(K, V)>| pairs.into_iter().collect())
+    }
+}
+
 /// One rule of a group.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Permission {
     /// `tcp`, `udp`, `icmp`, `icmpv6`, `-1` for all, or a number.
     pub protocol: String,
@@ -48,7 +71,8 @@ pub struct Permission {
 }
 
 /// The other side of a rule.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Peer {
     /// These addresses.
     Range(Cidr),
@@ -102,7 +126,7 @@ impl fmt::Display for Permission {
 }
 
 /// A load balancer of any type.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LoadBalancer {
     /// What tells it apart for ever.
     pub arn: String,
@@ -127,7 +151,7 @@ pub struct LoadBalancer {
 }
 
 /// A port of a load balancer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Listener {
     /// What tells it apart.
     pub arn: String,
@@ -146,7 +170,7 @@ pub struct Listener {
 }
 
 /// Where listeners send to.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TargetGroup {
     /// What tells it apart for ever.
     pub arn: String,
@@ -169,7 +193,7 @@ pub struct TargetGroup {
 }
 
 /// How targets are checked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct HealthCheck {
     /// `TCP`, `HTTP` or `HTTPS`.
     pub protocol: String,
@@ -188,7 +212,7 @@ pub struct HealthCheck {
 }
 
 /// Someone who is sent to.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Target {
     /// `i-…`, or an address. There are very many of them, and most are short.
     pub id: SmolStr,
@@ -199,7 +223,8 @@ pub struct Target {
 }
 
 /// How somebody does who is sent to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum TargetState {
     /// All is well.
     Healthy,
@@ -210,7 +235,7 @@ pub enum TargetState {
 }
 
 /// A subnet.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnet {
     /// `subnet-…`
     pub id: String,
@@ -227,7 +252,7 @@ pub struct Subnet {
 }
 
 /// Where packets of subnets go.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RouteTable {
     /// `rtb-…`
     pub id: String,
@@ -242,7 +267,7 @@ pub struct RouteTable {
 }
 
 /// A machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Instance {
     /// `i-…`
     pub id: String,

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
 
 use portcullis_testkit::parts::kubernetes::Kubernetes;
@@ -129,10 +130,62 @@ fn a_plan_comes_before_a_change_and_nothing_after_it() {
     for part in ["Service", "default/web", "aws-nlb", &address(), "203.0.113.0/24", "yes", "/2"] {
         assert!(line.contains(part), "no `{part}` in:\n{got}");
     }
+    a_record_is_enough_for_a_plan(&scene);
     scene.kubernetes.kubectl(&["delete", "service", "web"]).unwrap();
     assert!(!scene.site.elb("Action=DescribeLoadBalancers").contains("<LoadBalancerArn>"));
     assert_eq!(text(&scene.run(&["plan"])), "There are no Services of ours.\n");
     what_cannot_be_planned_is_told(&scene);
+}
+
+/// What AWS has is written down, and then there is neither AWS nor a cluster.
+fn a_record_is_enough_for_a_plan(scene: &Scene) {
+    let ports = "ports: [{port: 443, targetPort: 8443}, {port: 80, targetPort: 8080}]";
+    let changed = WEB.replace("203.0.113.0/24", "198.51.100.0/24");
+    let changed = changed.replace("ports: [{port: 443, targetPort: 8443}]", ports);
+    let services = scene.write("changed.yaml", &(changed.clone() + "---\n" + &changed.replace("web", "new")));
+    let nodes = scene.kubernetes.kubectl(&["get", "nodes", "-o", "yaml"]).unwrap();
+    let nodes = scene.write("nodes.yaml", &nodes);
+    let record = scene.write("aws.json", "what was there before");
+    let alone = scene.write("alone.yaml", "kubernetes: {kubeconfig: none}\naws: {cloudConfig: alone.conf}\n");
+    scene.write("alone.conf", "[Global]\nNLBSecurityGroupMode = Managed\n");
+    let alone = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        let directory = scene.directory.path();
+        command.args(["plan", "-f", &services]).args(arguments).current_dir(directory).env_clear();
+        // Whoever asked there would wait, or be refused.
+        command
+            .env("PORTCULLIS_CONFIG", &alone)
+            .env("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+            .output()
+            .unwrap()
+    };
+    for form in ["text", "json"] {
+        let live = scene.run(&["plan", "-f", &services, "-o", form]);
+        assert!(live.status.success(), "{}", text(&live));
+        let recording = scene.run(&["plan", "-f", &services, "-o", form, "--record", &record]);
+        assert_eq!(text(&recording), text(&live));
+        let told = alone(&["-f", &nodes, "--from", &record, "-o", form]);
+        assert_eq!(text(&told), text(&live));
+    }
+    let mode = std::fs::metadata(&record).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600, "it shows the network");
+
+    let other = std::fs::read_to_string(&nodes).unwrap().replace(&scene.site.nodes[0], "i-0123");
+    let other = scene.write("other.yaml", &other);
+    let told = alone(&["-f", &other, "--from", &record]);
+    assert_eq!(told.status.code(), Some(1));
+    assert!(text(&told).contains("does not have machine i-0123."), "{}", text(&told));
+    for (what, arguments) in [
+        ("it is of cluster `demo`, and `another` is configured", ["--set", "aws.cluster=another"]),
+        ("it is of region `us-east-1`, and `eu-west-1` is configured", ["--set", "aws.region=eu-west-1"]),
+    ] {
+        let told = alone(&[&["-f", &nodes, "--from", &record][..], &arguments].concat());
+        assert_eq!(told.status.code(), Some(2));
+        let expected = format!("the record {record} cannot be used: {what}");
+        assert!(text(&told).contains(&expected), "{}", text(&told));
+    }
+    let told = alone(&["--from", &record]);
+    assert_eq!(told.status.code(), Some(3), "without nodes a cluster is needed: {}", text(&told));
 }
 
 fn what_cannot_be_planned_is_told(scene: &Scene) {

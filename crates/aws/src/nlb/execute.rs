@@ -159,30 +159,22 @@ impl Seen {
                 }
             }
             Seen::Listeners(arn, found) => {
-                let mut balancers =
-                    snapshot.holdings.values_mut().filter_map(|holding| holding.balancers.get_mut(&arn));
-                if let Some(balancer) = balancers.next() {
+                if let Some(balancer) = snapshot.balancer(&arn) {
                     balancer.listeners = Some(found.into_iter().map(|found| (found.port, found)).collect());
                 }
             }
             Seen::Attributes(arn, found) => {
-                let mut balancers =
-                    snapshot.holdings.values_mut().filter_map(|holding| holding.balancers.get_mut(&arn));
-                if let Some(balancer) = balancers.next() {
+                if let Some(balancer) = snapshot.balancer(&arn) {
                     balancer.attributes = Some(found);
                 }
             }
             Seen::PoolAttributes(arn, found) => {
-                let mut pools =
-                    snapshot.holdings.values_mut().filter_map(|holding| holding.pools.get_mut(&arn));
-                if let Some(pool) = pools.next() {
+                if let Some(pool) = snapshot.pool(&arn) {
                     pool.attributes = Some(found);
                 }
             }
             Seen::Targets(arn, found) => {
-                let mut pools =
-                    snapshot.holdings.values_mut().filter_map(|holding| holding.pools.get_mut(&arn));
-                if let Some(pool) = pools.next() {
+                if let Some(pool) = snapshot.pool(&arn) {
                     pool.targets = Some(found);
                 }
             }

@@ -10,6 +10,8 @@ mod look;
 mod names;
 mod node_side;
 mod provider;
+mod record;
+mod recorded;
 mod refresh;
 mod round;
 mod rules;
@@ -25,6 +27,8 @@ mod view;
 
 pub use adopt::{Estate, Maker};
 pub use asked::{PREFIX, TargetKind};
-pub use provider::{Held, Provider};
+pub use provider::{Held, Provider, members};
+pub use record::{Record, RecordError};
+pub use recorded::Recorded;
 pub use settings::{NodeRules, Settings};
 pub(crate) use spec::instance_id;

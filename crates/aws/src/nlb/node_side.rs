@@ -139,7 +139,7 @@ impl NodeSide {
     fn prepare_backend(&mut self, specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, settings: &Settings) {
         let owner = backend_owner(settings);
         let empty = Holding::default();
-        let holding = |owner: &Owner| snapshot.holdings.get(owner).unwrap_or(&empty);
+        let holding = |owner: &Owner| snapshot.holdings.get(owner).map_or(&empty, |holding| holding);
         let uses = |spec: &&Spec| match decide::groups(spec, holding(&spec.owner), settings, &snapshot.shared)
         {
             Ok(Groups::Managed) => true,
@@ -202,7 +202,7 @@ impl NodeSide {
         }
         let empty = Holding::default();
         for spec in specs.values() {
-            let holding = snapshot.holdings.get(&spec.owner).unwrap_or(&empty);
+            let holding = snapshot.holdings.get(&spec.owner).map_or(&empty, |holding| holding);
             let groups = decide::groups(spec, holding, settings, &snapshot.shared);
             let from = match &groups {
                 Ok(Groups::Managed) if rules::is_exact(settings) => {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use portcullis_core::{
-    Address, LoadBalancer, Members, Outcome, Owner, PlanError, PlanView, Problem, Reach, Report, Target, Want,
+    Address, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Reach, Report, Target, Want,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -19,7 +19,7 @@ use super::node_side::NodeSide;
 use super::refresh::{self, KnownTags, Recent, owner_of};
 use super::round::{self, Progress, Wanted};
 use super::settings::Settings;
-use super::simulation::{NoEnd, Simulation};
+use super::simulation::{NoPlan, Simulation};
 use super::snapshot::{Balancer, Group, Holding, Snapshot};
 use super::spec::{Machines, Spec};
 use super::step::{Made, Place, Step};
@@ -119,7 +119,7 @@ impl State {
 
     /// What an owner has is not known any more: something came otherwise than expected.
     fn doubt(&mut self, owner: &Owner) {
-        let Some(holding) = self.snapshot.holdings.get_mut(owner) else { return };
+        let Some(holding) = self.snapshot.known(owner) else { return };
         for (arn, balancer) in &mut holding.balancers {
             balancer.listeners = None;
             balancer.attributes = None;
@@ -242,7 +242,7 @@ impl Provider {
         for seen in seen {
             seen.take_in(&mut state.snapshot);
         }
-        if let Some(holding) = state.snapshot.holdings.get_mut(owner) {
+        if let Some(holding) = state.snapshot.known(owner) {
             for (arn, tags) in tags {
                 if let Some(found) = holding.balancers.get_mut(&arn) {
                     found.tags = tags;
@@ -255,47 +255,33 @@ impl Provider {
         Ok(!self.next(&state, owner, &nodes).is_done())
     }
 
-    /// What would be done, without doing it: only what has to be known is looked at.
-    async fn plan(&self, want: &Want) -> Result<PlanView, PreviewError> {
-        let owner = &want.owner;
-        let spec = match &want.target {
-            Target::Present(wanted) => Some(self.spec(want, wanted).map_err(PreviewError::Problem)?.0),
-            Target::Gone => None,
+    /// What would be done, without doing it: only what has to be known is looked at, and everything if nobody did since
+    /// then.
+    pub async fn plan(&self, want: &Want, since: Instant) -> Result<PlanView, Problem> {
+        let unseen = |error: CallError| {
+            let what = format!("{}: {error}.", want.owner);
+            Problem::new(what, "Nothing was changed.", "Try again when AWS answers.")
         };
-        self.look_at_everything(Instant::now()).await?;
+        let spec = Spec::of(want, &self.0.settings)?;
+        self.look_at_everything(since).await.map_err(unseen)?;
         for _ in 0..ROUNDS {
-            let (before, mut simulation) = {
-                let state = self.state();
-                let mut simulation = Simulation {
-                    wanted: state.wanted.clone(),
-                    snapshot: state.snapshot.clone(),
-                    progress: state.progress.clone(),
-                    settings: self.0.settings.clone(),
-                    steps: Vec::new(),
-                };
-                simulation.progress.opened.remove(owner);
-                simulation.wanted.present.remove(owner);
-                if let Some(spec) = &spec {
-                    simulation.wanted.present.insert(owner.clone(), spec.clone());
-                } else {
-                    simulation.wanted.gone.insert(owner.clone());
-                }
-                (state.snapshot.clone(), simulation)
-            };
-            match simulation.run(&[owner.clone()].into(), |_| ()) {
-                Ok(nexts) => {
-                    if let Some(problem) = nexts.into_values().find_map(|next| next.problem) {
-                        return Err(PreviewError::Problem(problem));
-                    }
-                    let (after, steps) = (&simulation.snapshot, &simulation.steps);
-                    return view::plan(owner, spec.as_ref(), &self.0.settings, &before, after, steps)
-                        .map_err(PreviewError::Plan);
-                }
-                Err(NoEnd::Look(looks)) => self.look(&looks).await?,
-                Err(NoEnd::Never) => break,
+            match self.simulation().plan(&want.owner, spec.as_ref()) {
+                Err(NoPlan::Look(looks)) => self.look(&looks).await.map_err(unseen)?,
+                other => return other.map_err(|error| error.problem(&want.owner)),
             }
         }
-        Err(PreviewError::NoEnd)
+        Err(NoPlan::NoEnd.problem(&want.owner))
+    }
+
+    fn simulation(&self) -> Simulation {
+        let state = self.state();
+        Simulation {
+            wanted: state.wanted.clone(),
+            snapshot: state.snapshot.clone(),
+            progress: state.progress.clone(),
+            settings: self.0.settings.clone(),
+            steps: Vec::new(),
+        }
     }
 
     fn nodes(&self, state: &State) -> NodeSide {
@@ -355,7 +341,7 @@ impl Provider {
     fn outcome(&self, owner: &Owner, next: &Next) -> Outcome {
         if let Some(problem) = &next.problem {
             // The next time it is looked whether the name is still taken.
-            if let Some(holding) = self.state().snapshot.holdings.get_mut(owner) {
+            if let Some(holding) = self.state().snapshot.known(owner) {
                 holding.taken.clear();
             }
             return Outcome::Blocked(problem.clone());
@@ -506,7 +492,7 @@ impl Provider {
                 state.snapshot.holding(owner).balancers.insert(arn, found);
             }
         }
-        if state.snapshot.holdings.get(owner).is_none_or(super::snapshot::Holding::is_empty) {
+        if state.snapshot.holdings.get(owner).is_none_or(|holding| holding.is_empty()) {
             state.snapshot.holdings.remove(owner);
             state.progress.verified.insert(owner.clone());
         }
@@ -593,14 +579,18 @@ impl Provider {
     }
 }
 
+/// Who can be sent to, by what a Service asks for.
+pub fn members(parameters: &BTreeMap<String, String>) -> Members {
+    match Asked::members(parameters) {
+        (TargetKind::Instance, labels) => Members::Nodes(labels),
+        (TargetKind::Ip, _) => Members::Endpoints,
+    }
+}
+
 /// What is said to this provider, as everybody else says it to theirs.
 impl portcullis_core::Provider for Provider {
     fn members(&self, parameters: &BTreeMap<String, String>) -> Result<Members, Problem> {
-        let asked = Asked::members(parameters);
-        Ok(match asked.0 {
-            TargetKind::Instance => Members::Nodes(asked.1),
-            TargetKind::Ip => Members::Endpoints,
-        })
+        Ok(members(parameters))
     }
 
     fn is_settled(&self, want: &Want) -> bool {
@@ -638,14 +628,7 @@ impl portcullis_core::Provider for Provider {
     }
 
     async fn preview(&self, want: &Want) -> Result<PlanView, Problem> {
-        self.plan(want).await.map_err(|error| match error {
-            PreviewError::Problem(problem) => problem,
-            other => Problem::new(
-                format!("{}: {other}.", want.owner),
-                "Nothing was changed.",
-                "Try again when AWS answers.",
-            ),
-        })
+        self.plan(want, Instant::now()).await
     }
 
     fn forget(&self, owner: &Owner) {
@@ -682,23 +665,6 @@ impl portcullis_core::Provider for Provider {
 
 fn unseen(error: &CallError) -> Problem {
     Problem::new(format!("{error}."), "What was known is still known.", "It is tried again later.")
-}
-
-/// Why there is no plan.
-#[derive(Clone, Debug, thiserror::Error)]
-enum PreviewError {
-    /// What is wanted cannot be.
-    #[error("{0}")]
-    Problem(Problem),
-    /// AWS could not be asked.
-    #[error(transparent)]
-    Call(#[from] CallError),
-    /// It makes no sense, which is a fault of the program.
-    #[error("the plan contradicts itself, which is a fault of the program: {0}")]
-    Plan(PlanError),
-    /// It comes to no end, which is a fault of the program.
-    #[error("the plan comes to no end, which is a fault of the program")]
-    NoEnd,
 }
 
 /// What an owner has, for people.

@@ -1,6 +1,7 @@
 //! Looking at all that is ours at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use portcullis_core::Owner;
 
@@ -44,14 +45,19 @@ pub(super) async fn look_at_everything(
         }
         (groups, shared)
     } else {
-        let marks = rules::marks(&settings.cluster);
         let vpc = vec![settings.vpc.clone()];
-        let all = client.security_groups(&[("vpc-id", &vpc)]).await?;
-        let is_own = |group: &SecurityGroup| owner_of(&group.tags, &settings.cluster).is_some();
-        let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_own);
-        let is_marked = |group: &SecurityGroup| group.ingress.values().any(|mark| mark.starts_with(&marks));
-        (own, others.into_iter().filter(is_marked).collect())
+        own_and_marked(client.security_groups(&[("vpc-id", &vpc)]).await?, &settings.cluster)
     };
+    let (balancers, pools, tags) = look_at_balancers(client, settings, known).await?;
+    Ok(Everything { groups, balancers, pools, others: shared, tags })
+}
+
+/// Load balancers and target groups of the VPC, and what is written on those that are not known.
+pub(super) async fn look_at_balancers(
+    client: &Client,
+    settings: &Settings,
+    known: &KnownTags,
+) -> Result<(Vec<LoadBalancer>, Vec<TargetGroup>, BTreeMap<String, Tags>), CallError> {
     let in_vpc = |vpc: &str| vpc.is_empty() || vpc == settings.vpc;
     let balancers: Vec<LoadBalancer> = client
         .load_balancers()
@@ -64,7 +70,19 @@ pub(super) async fn look_at_everything(
     let arns = balancers.iter().map(|found| &found.arn).chain(pools.iter().map(|found| &found.arn));
     let unknown: Vec<String> = arns.filter(|arn| !known.contains_key(*arn)).cloned().collect();
     let tags = client.tags(&unknown).await?;
-    Ok(Everything { groups, balancers, pools, others: shared, tags })
+    Ok((balancers, pools, tags))
+}
+
+/// Of all groups of a VPC those that are ours, and those of others that have rules of ours.
+pub(super) fn own_and_marked(
+    all: Vec<SecurityGroup>,
+    cluster: &str,
+) -> (Vec<SecurityGroup>, Vec<SecurityGroup>) {
+    let marks = rules::marks(cluster);
+    let is_own = |group: &SecurityGroup| owner_of(&group.tags, cluster).is_some();
+    let (own, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_own);
+    let is_marked = |group: &SecurityGroup| group.ingress.values().any(|mark| mark.starts_with(&marks));
+    (own, others.into_iter().filter(is_marked).collect())
 }
 
 impl Everything {
@@ -134,7 +152,7 @@ impl Everything {
         let shared = &mut snapshot.shared;
         shared.looked_for.retain(|id| shared.instances.contains_key(id));
         let stays = |id: &String| seen.contains(id) || recent.changed.contains(id);
-        for holding in snapshot.holdings.values_mut() {
+        for holding in snapshot.holdings.values_mut().map(Arc::make_mut) {
             holding.groups.retain(|id, _| stays(id));
             holding.balancers.retain(|id, _| stays(id));
             holding.pools.retain(|id, _| stays(id));

@@ -47,7 +47,7 @@ pub(super) fn owner(
     progress: &Progress,
 ) -> Next {
     let empty = Holding::default();
-    let holding = snapshot.holdings.get(owner).unwrap_or(&empty);
+    let holding = snapshot.holdings.get(owner).map_or(&empty, |holding| holding);
     match wanted.present.get(owner) {
         Some(spec) => decide::present(spec, holding, Scene { settings, shared: &snapshot.shared, nodes }),
         None if wanted.gone.contains(owner) => {

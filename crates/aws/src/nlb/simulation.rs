@@ -2,14 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_core::{Cidr, Family, Owner};
+use portcullis_core::{Cidr, Family, Owner, PlanError, PlanView, Problem};
 
 use super::decide::Next;
 use super::look::Look;
 use super::round::{self, Progress, Wanted};
 use super::settings::Settings;
 use super::snapshot::Snapshot;
+use super::spec::Spec;
 use super::step::{Place, Step};
+use super::view;
 use crate::model::{Peer, Permission};
 
 /// More rounds than any change takes.
@@ -35,7 +37,57 @@ pub(super) enum NoEnd {
     Never,
 }
 
+/// Why there is no plan.
+#[derive(Clone, Debug, thiserror::Error)]
+pub(super) enum NoPlan {
+    /// This has to be looked at first.
+    #[error("not all is known that has to be")]
+    Look(BTreeSet<Look>),
+    /// What is wanted cannot be.
+    #[error("{0}")]
+    Problem(Problem),
+    /// It makes no sense, which is a fault of the program.
+    #[error("the plan contradicts itself, which is a fault of the program: {0}")]
+    Plan(PlanError),
+    /// It comes to no end, which is a fault of the program.
+    #[error("the plan comes to no end, which is a fault of the program")]
+    NoEnd,
+}
+
+impl NoPlan {
+    /// The same for whoever wants it.
+    pub(super) fn problem(self, owner: &Owner) -> Problem {
+        match self {
+            NoPlan::Problem(problem) => problem,
+            other => Problem::new(
+                format!("{owner}: {other}."),
+                "Nothing was changed.",
+                "Report it, with the Service and a record of AWS.",
+            ),
+        }
+    }
+}
+
 impl Simulation {
+    /// What would be done from here on for an owner that wants this, or nothing any more.
+    pub(super) fn plan(mut self, owner: &Owner, spec: Option<&Spec>) -> Result<PlanView, NoPlan> {
+        let before = self.snapshot.clone();
+        self.progress.opened.remove(owner);
+        self.wanted.present.remove(owner);
+        match spec {
+            Some(spec) => drop(self.wanted.present.insert(owner.clone(), spec.clone())),
+            None => drop(self.wanted.gone.insert(owner.clone())),
+        }
+        let nexts = self.run(&[owner.clone()].into(), |_| ()).map_err(|why| match why {
+            NoEnd::Look(looks) => NoPlan::Look(looks),
+            NoEnd::Never => NoPlan::NoEnd,
+        })?;
+        if let Some(problem) = nexts.into_values().find_map(|next| next.problem) {
+            return Err(NoPlan::Problem(problem));
+        }
+        view::plan(owner, spec, &self.settings, &before, &self.snapshot, &self.steps).map_err(NoPlan::Plan)
+    }
+
     /// Does what is next for these owners, and for what all share, until nothing is; `each` sees every single step done.
     pub(super) fn run(
         &mut self,

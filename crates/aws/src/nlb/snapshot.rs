@@ -1,6 +1,7 @@
 //! What is known of AWS.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use portcullis_core::Owner;
 
@@ -15,7 +16,8 @@ pub(super) const PART_KEY: &str = "portcullis.dev/part";
 /// What is known of AWS: what is ours, by owner, and what is shared by all of it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Snapshot {
-    pub(super) holdings: BTreeMap<Owner, Holding>,
+    /// Shared with copies of the snapshot until one of them changes: a plan is made on a copy, and changes few of them.
+    pub(super) holdings: BTreeMap<Owner, Arc<Holding>>,
     pub(super) shared: Shared,
 }
 
@@ -108,7 +110,27 @@ impl Pool {
 }
 
 impl Snapshot {
+    /// What an owner has, to change it; nothing if nothing was known of it.
     pub(super) fn holding(&mut self, owner: &Owner) -> &mut Holding {
-        self.holdings.entry(owner.clone()).or_default()
+        Arc::make_mut(self.holdings.entry(owner.clone()).or_default())
+    }
+
+    /// The same, of an owner of whom something is known.
+    pub(super) fn known(&mut self, owner: &Owner) -> Option<&mut Holding> {
+        self.holdings.get_mut(owner).map(Arc::make_mut)
+    }
+
+    /// A load balancer of ours, to change it.
+    pub(super) fn balancer(&mut self, arn: &str) -> Option<&mut Balancer> {
+        let mut holdings = self.holdings.values_mut();
+        let holding = holdings.find(|holding| holding.balancers.contains_key(arn))?;
+        Arc::make_mut(holding).balancers.get_mut(arn)
+    }
+
+    /// A target group of ours, to change it.
+    pub(super) fn pool(&mut self, arn: &str) -> Option<&mut Pool> {
+        let mut holdings = self.holdings.values_mut();
+        let holding = holdings.find(|holding| holding.pools.contains_key(arn))?;
+        Arc::make_mut(holding).pools.get_mut(arn)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use portcullis_core::{
     Family, HealthPort, Listener, ListenerProtocol, LoadBalancer, Owner, Peer as CorePeer, Probe, Problem,
-    Scheme,
+    Scheme, Target, Want,
 };
 use smol_str::SmolStr;
 
@@ -128,6 +128,17 @@ impl Spec {
         };
         spec.check(settings)?;
         Ok((spec, told))
+    }
+
+    /// What is wanted, if anything is, without what is to be told about it.
+    pub(super) fn of(want: &Want, settings: &Settings) -> Result<Option<Self>, Problem> {
+        match &want.target {
+            Target::Present(wanted) => {
+                let made = Spec::new(&want.owner, &want.uid, wanted, &want.parameters, settings);
+                made.map(|(spec, _)| Some(spec))
+            }
+            Target::Gone => Ok(None),
+        }
     }
 
     fn check(&self, settings: &Settings) -> Result<(), Problem> {

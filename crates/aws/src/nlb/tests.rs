@@ -1,6 +1,7 @@
 //! Decisions, against an AWS that does all it is told at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use portcullis_core::{
     Admission, EmptyMeans, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer, Member,
@@ -218,7 +219,7 @@ impl Run {
 /// What is there in the end, with nothing that depends on the way there.
 fn shape(snapshot: &Snapshot) -> String {
     let mut snapshot = snapshot.clone();
-    for holding in snapshot.holdings.values_mut() {
+    for holding in snapshot.holdings.values_mut().map(Arc::make_mut) {
         for pool in holding.pools.values_mut() {
             let usual = defaults::of_pool(&pool.group.protocol, TargetKind::Instance);
             pool.attributes.get_or_insert_default().retain(|key, value| usual.get(key) != Some(value));

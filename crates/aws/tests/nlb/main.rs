@@ -4,5 +4,6 @@
 
 mod faults;
 mod moto;
+mod record;
 mod scene;
 mod strict;

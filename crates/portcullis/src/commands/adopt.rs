@@ -112,7 +112,7 @@ pub(super) struct Held {
 impl Hands {
     pub(super) async fn new(loaded: &Loaded) -> Result<Self, Failure> {
         let client = services::kubernetes(loaded).await?;
-        let provider = services::provider(loaded, &client).await?;
+        let provider = services::provider(loaded, services::Nodes::Cluster(&client)).await?;
         Ok(Hands { client, provider })
     }
 

@@ -7,7 +7,7 @@ use crate::cli::ConfigArgs;
 use crate::config::{Loaded, Mode};
 use crate::exit::{Exit, Failure};
 use crate::output;
-use crate::roles::services;
+use crate::roles::services::{self, Nodes};
 
 /// Find out what is missing, without changing anything
 #[derive(Debug, clap::Args)]
@@ -51,7 +51,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 
 async fn look(loaded: &Loaded) -> Result<(String, Vec<Permission>), Failure> {
     let kubernetes = services::kubernetes(loaded).await?;
-    let provider = services::provider(loaded, &kubernetes).await?;
+    let provider = services::provider(loaded, Nodes::Cluster(&kubernetes)).await?;
     let caller = provider.client().caller().await;
     let caller =
         caller.map_err(|error| Failure::new(Exit::Lacking, format!("AWS does not know us. {error}")))?;

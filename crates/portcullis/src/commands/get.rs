@@ -16,7 +16,7 @@ use crate::cli::ConfigArgs;
 use crate::config::Loaded;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
-use crate::roles::services;
+use crate::roles::services::{self, Nodes};
 
 /// Show the load balancers of Services: where they are, who may reach them, and what is wrong with them
 #[derive(Debug, clap::Args)]
@@ -60,7 +60,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 
 async fn rows(loaded: &Loaded, members: bool) -> Result<Vec<Row>, Failure> {
     let client = services::kubernetes(loaded).await?;
-    let provider = services::provider(loaded, &client).await?;
+    let provider = services::provider(loaded, Nodes::Cluster(&client)).await?;
     let found = Api::<Service>::all(client).list(&ListParams::default()).await;
     let found = found.map_err(|error| {
         Failure::new(Exit::Lacking, format!("the Kubernetes API does not answer: {error}"))

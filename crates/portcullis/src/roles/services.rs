@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use portcullis_aws::{Client, CloudConfig, NodeRules, Options, Provider, SecurityGroupMode, Settings};
+use k8s_openapi::api::core::v1::Node;
+use portcullis_aws::{
+    Client, CloudConfig, NodeRules, Options, Provider, Record, SecurityGroupMode, Settings,
+};
 use portcullis_controllers::{Lease, ServiceController};
 use portcullis_core::Owner;
 use portcullis_kube_api::{LoadBalancerClass, TYPE};
@@ -31,7 +34,7 @@ pub(crate) async fn start(
 ) -> Result<(), Failure> {
     let check = readiness.register("services");
     let kubernetes = kubernetes(loaded).await?;
-    let provider = provider(loaded, &kubernetes).await?;
+    let provider = provider(loaded, Nodes::Cluster(&kubernetes)).await?;
     metrics.registry().register_collector(Box::new(Calls(provider.client().clone())));
     let settings = settings(loaded, provider.settings());
     let lease = &loaded.config.services.lease;
@@ -123,40 +126,90 @@ pub(crate) fn cloud_config(loaded: &Loaded) -> Result<CloudConfig, Failure> {
     Ok(found)
 }
 
+/// Where nodes are found, if the VPC has to be found by them.
+#[derive(Clone, Copy)]
+pub(crate) enum Nodes<'a> {
+    Cluster(&'a kube::Client),
+    Given(&'a [Node]),
+}
+
 /// The provider, with what the configuration and the cloud-config say.
-pub(crate) async fn provider(loaded: &Loaded, kubernetes: &kube::Client) -> Result<Provider, Failure> {
+pub(crate) async fn provider(loaded: &Loaded, nodes: Nodes<'_>) -> Result<Provider, Failure> {
     let config = cloud_config(loaded)?;
-    let lacking = |what: String| Failure::new(Exit::Lacking, what);
     let client = portcullis_aws::load(&config, Options::default())
         .await
-        .map_err(|error| lacking(error.to_string()))?;
-    let (aws, global) = (&loaded.config.aws, &config.global);
-    let given =
-        [aws.cluster.as_deref(), Some(&global.kubernetes_cluster_id), Some(&global.kubernetes_cluster_tag)];
-    let cluster = given.into_iter().flatten().find(|name| !name.is_empty()).ok_or_else(|| {
+        .map_err(|error| Failure::new(Exit::Lacking, error.to_string()))?;
+    let cluster = configured_cluster(loaded, &config).ok_or_else(|| {
         Failure::new(
             Exit::Usage,
             "the cluster has no name, by which its load balancers are told from others'",
         )
         .note("Set aws.cluster, or KubernetesClusterID in the cloud-config.")
     })?;
-    // It stands in tags, by which what is ours is found again.
-    Owner::new(cluster, "Cluster", None, cluster).map_err(|error| {
+    check_cluster(cluster)?;
+    let vpc = match configured_vpc(loaded, &config) {
+        Some(vpc) => vpc.to_owned(),
+        None => vpc_of_nodes(&client, nodes).await?,
+    };
+    let settings = aws_settings(loaded, &config, cluster, &vpc, client.endpoints().region())?;
+    let mode = match settings.mode {
+        SecurityGroupMode::Managed => "Managed",
+        SecurityGroupMode::Unmanaged => "Unmanaged",
+    };
+    info!(cluster, vpc, region = settings.region, groups = mode, "network load balancers are made here");
+    Ok(Provider::new(client, settings))
+}
+
+/// What the configuration and the cloud-config say, and the record where they say nothing.
+pub(crate) fn settings_for(loaded: &Loaded, record: &Record) -> Result<Settings, Failure> {
+    let config = cloud_config(loaded)?;
+    let cluster = configured_cluster(loaded, &config).unwrap_or(record.cluster());
+    check_cluster(cluster)?;
+    let vpc = configured_vpc(loaded, &config).unwrap_or(record.vpc());
+    let region = Some(config.global.region.as_str()).filter(|region| !region.is_empty());
+    aws_settings(loaded, &config, cluster, vpc, region.unwrap_or(record.region()))
+}
+
+fn configured_cluster<'a>(loaded: &'a Loaded, config: &'a CloudConfig) -> Option<&'a str> {
+    let global = &config.global;
+    let given = [
+        loaded.config.aws.cluster.as_deref(),
+        Some(&global.kubernetes_cluster_id),
+        Some(&global.kubernetes_cluster_tag),
+    ];
+    given.into_iter().flatten().find(|name| !name.is_empty())
+}
+
+fn configured_vpc<'a>(loaded: &'a Loaded, config: &'a CloudConfig) -> Option<&'a str> {
+    let given = [loaded.config.aws.vpc.as_deref(), Some(&config.global.vpc)];
+    given.into_iter().flatten().find(|vpc| !vpc.is_empty())
+}
+
+/// It stands in tags, by which what is ours is found again.
+fn check_cluster(cluster: &str) -> Result<(), Failure> {
+    let checked = Owner::new(cluster, "Cluster", None, cluster);
+    checked.map(drop).map_err(|error| {
         Failure::new(Exit::Usage, format!("`{cluster}` cannot be the name of the cluster: {error}"))
             .note("Set aws.cluster, or KubernetesClusterID in the cloud-config, to another one.")
-    })?;
-    let given = [aws.vpc.as_deref(), Some(&global.vpc)];
-    let vpc = match given.into_iter().flatten().find(|vpc| !vpc.is_empty()) {
-        Some(vpc) => vpc.to_owned(),
-        None => vpc_of_nodes(&client, kubernetes).await?,
-    };
-    let settings = Settings::new(cluster, &vpc, &config).map_err(|error| lacking(error.to_string()))?;
+    })
+}
+
+fn aws_settings(
+    loaded: &Loaded,
+    config: &CloudConfig,
+    cluster: &str,
+    vpc: &str,
+    region: &str,
+) -> Result<Settings, Failure> {
+    let (aws, global) = (&loaded.config.aws, &config.global);
+    let settings = Settings::new(cluster, vpc, config);
+    let settings = settings.map_err(|error| Failure::new(Exit::Lacking, error.to_string()))?;
     let subnets = match global.subnet_id.as_str() {
         "" => aws.subnets.clone(),
         subnet => vec![subnet.to_owned()],
     };
-    let settings = Settings {
-        region: client.endpoints().region().to_owned(),
+    Ok(Settings {
+        region: region.to_owned(),
         node_rules: match aws.node_rules {
             _ if global.disable_security_group_ingress => NodeRules::Off,
             config::NodeRules::Shared => NodeRules::Shared,
@@ -169,17 +222,16 @@ pub(crate) async fn provider(loaded: &Loaded, kubernetes: &kube::Client) -> Resu
         subnets,
         tags: aws.tags.clone(),
         ..settings
-    };
-    let mode = match settings.mode {
-        SecurityGroupMode::Managed => "Managed",
-        SecurityGroupMode::Unmanaged => "Unmanaged",
-    };
-    info!(cluster, vpc, region = settings.region, groups = mode, "network load balancers are made here");
-    Ok(Provider::new(client, settings))
+    })
+}
+
+/// The machines of nodes, by what Kubernetes knows them by.
+pub(crate) fn machines(nodes: &[Node]) -> impl Iterator<Item = &str> {
+    nodes.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref())
 }
 
 /// The VPC that the nodes are in.
-async fn vpc_of_nodes(client: &Client, kubernetes: &kube::Client) -> Result<String, Failure> {
+async fn vpc_of_nodes(client: &Client, nodes: Nodes<'_>) -> Result<String, Failure> {
     let unknown = |why: String| {
         Failure::new(
             Exit::Lacking,
@@ -187,11 +239,14 @@ async fn vpc_of_nodes(client: &Client, kubernetes: &kube::Client) -> Result<Stri
         )
         .note("Set aws.vpc, or VPC in the cloud-config.")
     };
-    let nodes: kube::Api<k8s_openapi::api::core::v1::Node> = kube::Api::all(kubernetes.clone());
-    let nodes =
-        nodes.list(&kube::api::ListParams::default()).await.map_err(|error| unknown(error.to_string()))?;
-    let ids = nodes.items.iter().filter_map(|node| node.spec.as_ref()?.provider_id.as_deref());
-    let found = client.vpc_of(ids).await.map_err(|error| unknown(error.to_string()))?;
+    let nodes = match nodes {
+        Nodes::Given(nodes) => nodes.to_vec(),
+        Nodes::Cluster(kubernetes) => {
+            let found = kube::Api::all(kubernetes.clone()).list(&kube::api::ListParams::default()).await;
+            found.map_err(|error| unknown(error.to_string()))?.items
+        }
+    };
+    let found = client.vpc_of(machines(&nodes)).await.map_err(|error| unknown(error.to_string()))?;
     found.ok_or_else(|| unknown("there is no node of AWS yet".to_owned()))
 }
 

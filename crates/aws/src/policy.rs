@@ -57,8 +57,11 @@ pub(crate) const CHANGES: [&str; 13] = [
     "elasticloadbalancing:SetSubnets",
 ];
 
-/// The policy: for one cluster, if it is named; only to look, if that is all.
-pub fn policy(cluster: Option<&str>, observe: bool) -> Value {
+/// What taking over load balancers of other controllers needs besides.
+const ADOPTS: [&str; 1] = ["ec2:UpdateSecurityGroupRuleDescriptionsIngress"];
+
+/// The policy: for one cluster, if it is named; only to look, if that is all; also to take over what others made.
+pub fn policy(cluster: Option<&str>, observe: bool, adopt: bool) -> Value {
     let allow = |name: &str, actions: &[&str], condition: Option<Value>| {
         let mut statement = json!({"Sid": name, "Effect": "Allow", "Action": actions, "Resource": "*"});
         if let Some(condition) = condition {
@@ -72,6 +75,9 @@ pub fn policy(cluster: Option<&str>, observe: bool) -> Value {
         )
     };
     let mut statements = vec![allow("Look", &READS, None)];
+    if adopt {
+        statements.push(allow("Adopt", &ADOPTS, None));
+    }
     if !observe {
         // A group is made in a VPC, which carries no tags of ours: both have to be allowed.
         statements.push(allow("Make", &MAKES, None));
@@ -101,7 +107,7 @@ mod tests {
 
     #[test]
     fn watching_changes_nothing() {
-        let policy = policy(None, true);
+        let policy = policy(None, true, false);
         assert!(
             actions(&policy).iter().all(|action| action.contains(":Describe") || action.contains(":Get"))
         );
@@ -109,7 +115,7 @@ mod tests {
 
     #[test]
     fn changes_are_of_the_cluster() {
-        let policy = policy(Some("demo"), false);
+        let policy = policy(Some("demo"), false, true);
         let change =
             policy["Statement"].as_array().unwrap().iter().find(|statement| statement["Sid"] == "Change");
         assert_eq!(

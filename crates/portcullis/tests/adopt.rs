@@ -6,7 +6,10 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use portcullis_aws_fake::{Config, Fake, LoadBalancer, Peer, Permission, World};
+use portcullis_aws_fake::{
+    Config, Fake, HealthCheck, Listener, LoadBalancer, Peer, Permission, Placement, Rule, Tags, Target,
+    TargetGroup, TargetId, World,
+};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, join_nodes, kubernetes};
 use serde_json::{Value, json};
@@ -280,4 +283,199 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
     });
     let left: Vec<String> = scene.fake.state().groups.values().map(|group| group.name.clone()).collect();
     assert!(!left.iter().any(|name| name.starts_with("k8s-")), "{left:?}");
+}
+
+const THEIR_FINALIZER: &str = "service.k8s.aws/resources";
+const THEIR_CLASS: &str = "service.k8s.aws/nlb";
+const ADDRESS: &str = "k8s-default-web-0123456789-0123456789abcdef.elb.eu-central-1.amazonaws.com";
+const ARN: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:loadbalancer/net/k8s-default-web-0123456789/0123456789abcdef";
+const POOL: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/k8s-default-web-9876543210/0123456789abcdef";
+const LISTENER: &str = "arn:aws:elasticloadbalancing:eu-central-1:123456789012:listener/net/k8s-default-web-0123456789/0123456789abcdef/0123456789abcdef";
+
+/// What the AWS Load Balancer Controller writes on what it makes for the Service.
+fn their_tags(resource: &str) -> Tags {
+    let tags = [
+        ("elbv2.k8s.aws/cluster", "demo"),
+        ("service.k8s.aws/stack", "default/web"),
+        ("service.k8s.aws/resource", resource),
+    ];
+    tags.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
+
+/// Makes what the AWS Load Balancer Controller would make.
+fn make_as_the_controller(world: &mut World, node_port: u16) {
+    let rule = |port: u16, peer: Peer| {
+        let port = Some(port.into());
+        let permission = Permission { protocol: "tcp".to_owned(), from: port, to: port, peer };
+        (permission, Rule { id: format!("sgr-{}", port.unwrap_or_default()), ..Rule::default() })
+    };
+    let own = world.add_security_group("sg-own", "k8s-default-web-0123456789", "vpc-1");
+    own.tags = their_tags("ManagedLBSecurityGroup");
+    own.ingress.extend([rule(80, Peer::Range(RANGE.parse().unwrap()))]);
+    world.add_security_group("sg-traffic", "k8s-traffic-demo-0123456789", "vpc-1");
+    let nodes = world.groups.get_mut("sg-nodes").unwrap();
+    nodes.ingress.extend([rule(node_port, Peer::Group("sg-traffic".to_owned()))]);
+    let target = |id: &str| {
+        let id = TargetId { id: id.to_owned(), port: node_port };
+        (id, Target { zone: None, health: "healthy".to_owned() })
+    };
+    let pool = TargetGroup {
+        name: "k8s-default-web-9876543210".to_owned(),
+        protocol: "TCP".to_owned(),
+        port: node_port,
+        vpc: "vpc-1".to_owned(),
+        kind: "instance".to_owned(),
+        ip_address_type: "ipv4".to_owned(),
+        health_check: HealthCheck {
+            protocol: "TCP".to_owned(),
+            port: "traffic-port".to_owned(),
+            path: None,
+            matcher: None,
+            interval: 10,
+            timeout: 10,
+            healthy: 3,
+            unhealthy: 3,
+        },
+        attributes: [].into(),
+        tags: their_tags("default/web:80"),
+        targets: ["i-1", "i-2"].map(target).into(),
+    };
+    world.target_groups.insert(POOL.to_owned(), pool);
+    let listener = Listener {
+        port: 80,
+        protocol: "TCP".to_owned(),
+        target_group: POOL.to_owned(),
+        certificate: None,
+        policy: None,
+        alpn: None,
+        tags: Tags::new(),
+    };
+    let balancer = LoadBalancer {
+        name: "k8s-default-web-0123456789".to_owned(),
+        dns_name: ADDRESS.to_owned(),
+        scheme: "internet-facing".to_owned(),
+        vpc: "vpc-1".to_owned(),
+        state: "active".to_owned(),
+        ip_address_type: "ipv4".to_owned(),
+        source_nat_prefixes: false,
+        subnets: ["subnet-a", "subnet-b"].map(|id| (id.to_owned(), Placement::default())).into(),
+        groups: ["sg-own", "sg-traffic"].map(str::to_owned).into(),
+        made_with_groups: true,
+        enforces_private_links: true,
+        attributes: [].into(),
+        tags: their_tags("LoadBalancer"),
+        listeners: [(LISTENER.to_owned(), listener)].into(),
+        created: 0,
+    };
+    world.load_balancers.insert(ARN.to_owned(), balancer);
+}
+
+/// The kind of objects by which the AWS Load Balancer Controller keeps targets.
+fn bindings() -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": "targetgroupbindings.elbv2.k8s.aws"},
+        "spec": {
+            "group": "elbv2.k8s.aws",
+            "names": {"kind": "TargetGroupBinding", "plural": "targetgroupbindings"},
+            "scope": "Namespaced",
+            "versions": [{
+                "name": "v1beta1",
+                "served": true,
+                "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+            }],
+        },
+    })
+}
+
+fn binding(name: &str, stack: &str) -> Value {
+    json!({
+        "apiVersion": "elbv2.k8s.aws/v1beta1",
+        "kind": "TargetGroupBinding",
+        "metadata": {
+            "name": name,
+            "namespace": "default",
+            "finalizers": ["elbv2.k8s.aws/resources"],
+            "labels": {"service.k8s.aws/stack-namespace": "default", "service.k8s.aws/stack-name": stack},
+        },
+        "spec": {},
+    })
+}
+
+/// The AWS Load Balancer Controller itself cannot be had here: what it leaves was read from its sources, and made by hand.
+#[test]
+fn what_the_load_balancer_controller_made_changes_hands_and_back() {
+    let scene = Scene::new();
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "default", "finalizers": [THEIR_FINALIZER]},
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": THEIR_CLASS,
+            "ports": [{"port": 80}],
+            "loadBalancerSourceRanges": [RANGE],
+            "externalTrafficPolicy": "Local",
+        },
+    });
+    scene.kubernetes.apply(&service.to_string()).unwrap();
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"hostname": ADDRESS}]}}}).to_string();
+    scene
+        .kubernetes
+        .kubectl(&["patch", "service", "web", "--subresource=status", "--type=merge", "-p", &status])
+        .unwrap();
+    let before = scene.get().unwrap();
+    let node_port = u16::try_from(before["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).unwrap();
+    scene.fake.act_as_someone_else(|world| make_as_the_controller(world, node_port));
+    scene.kubernetes.apply(&bindings().to_string()).unwrap();
+    scene
+        .kubernetes
+        .kubectl(&["wait", "--for=condition=Established", "crd/targetgroupbindings.elbv2.k8s.aws"])
+        .unwrap();
+    scene.kubernetes.apply(&binding("web", "web").to_string()).unwrap();
+    scene.kubernetes.apply(&binding("other", "other").to_string()).unwrap();
+    let _ours = scene.serve();
+
+    always_open(&scene, || {
+        let told = scene.does(&["adopt", "default/web", "--yes"]);
+        assert!(told.contains("taken over from aws-load-balancer-controller"), "{told}");
+        eventually("it has our groups", || {
+            let groups = scene.balancer().1.groups;
+            groups.contains("sg-own") && groups.len() == 2 && !groups.contains("sg-traffic")
+        });
+    });
+    let after = scene.get().unwrap();
+    for path in ["/spec/ports", "/spec/healthCheckNodePort", "/spec/loadBalancerSourceRanges", "/status"] {
+        assert_eq!(after.pointer(path), before.pointer(path), "{path}");
+    }
+    assert_eq!(after["spec"]["loadBalancerClass"], "portcullis.dev/aws-nlb");
+    assert_eq!(scene.finalizers(), [OURS]);
+    assert_eq!(scene.balancer().0, ARN);
+    let bound = scene.kubernetes.kubectl(&["get", "targetgroupbindings", "-o", "name"]).unwrap();
+    assert_eq!(bound.trim(), "targetgroupbinding.elbv2.k8s.aws/other", "others stay");
+    assert!(scene.nodes().iter().any(|rule| rule.contains("sg-traffic")), "what is for others stays");
+    let pool = |scene: &Scene| scene.fake.state().target_groups[POOL].clone();
+    assert_eq!(pool(&scene).targets.len(), 2, "nobody is sent away");
+
+    // Nobody is there to take it back: it is waited for, until what is ours is not needed any more.
+    std::thread::scope(|threads| {
+        let released = threads.spawn(|| scene.does(&["release", "default/web", "--yes"]));
+        eventually("the Service is theirs", || scene.finalizers() == [THEIR_FINALIZER]);
+        assert!(is_written_on(&scene.balancer().1.tags), "not before somebody looks after it");
+        scene.fake.act_as_someone_else(|world| {
+            let groups = ["sg-own", "sg-traffic"].map(str::to_owned).into();
+            world.load_balancers.get_mut(ARN).unwrap().groups = groups;
+        });
+        released.join().unwrap();
+    });
+    let back = scene.get().unwrap();
+    for path in ["/spec", "/status", "/metadata/annotations", "/metadata/finalizers"] {
+        assert_eq!(back.pointer(path), before.pointer(path), "{path}");
+    }
+    assert!(!is_written_on(&scene.balancer().1.tags) && !is_written_on(&pool(&scene).tags));
+    assert!(!is_written_on(&scene.fake.state().groups["sg-own"].tags));
+    let out = scene.fake.state().groups["sg-own"].lets_out();
+    assert!(out.contains(&"-1 0.0.0.0/0".to_owned()), "{out:?}");
 }

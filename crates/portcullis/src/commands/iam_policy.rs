@@ -15,9 +15,13 @@ pub(crate) struct Args {
     /// Only what watching needs (`mode: observe`)
     #[arg(long)]
     observe: bool,
+
+    /// Also what `adopt` and `release` need
+    #[arg(long, conflicts_with = "observe")]
+    adopt: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let policy = portcullis_aws::policy(args.cluster.as_deref(), args.observe);
+    let policy = portcullis_aws::policy(args.cluster.as_deref(), args.observe, args.adopt);
     Ok(output::print(&output::json(&policy)?)?)
 }

@@ -4,6 +4,7 @@
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portcullis_aws_fake::{
@@ -20,8 +21,12 @@ const TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-type";
 const OURS: &str = "portcullis.dev/load-balancer";
 const RANGE: &str = "192.0.2.0/24";
 
+/// There is one cluster for all tests, with one Service in it.
+static TURN: Mutex<()> = Mutex::new(());
+
 /// A cluster with two nodes, and the program with its configuration.
 struct Scene {
+    _turn: MutexGuard<'static, ()>,
     kubernetes: &'static Kubernetes,
     fake: Fake,
     directory: tempfile::TempDir,
@@ -29,6 +34,7 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut world = World::default();
         world.add_vpc("vpc-1", "10.0.0.0/16", false);
         world.add_subnet("subnet-a", "vpc-1", "eu-central-1a", "10.0.1.0/24", false);
@@ -55,7 +61,7 @@ impl Scene {
             directory.path().join("cloud.conf").display()
         );
         std::fs::write(directory.path().join("config.yaml"), config).unwrap();
-        Scene { kubernetes, fake, directory }
+        Scene { _turn: turn, kubernetes, fake, directory }
     }
 
     fn account(&self) -> AwsAccount<'_> {
@@ -134,13 +140,16 @@ impl Scene {
     }
 }
 
-/// A test that fails shows where things stand.
+/// A test that fails shows where things stand. Nobody is left who would let go of the Service.
 impl Drop for Scene {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let log = std::fs::read_to_string(self.directory.path().join("log")).unwrap_or_default();
             eprintln!("nodes: {:#?}\nService: {:#?}\n{log}", self.nodes(), self.get());
         }
+        let free = r#"{"metadata": {"finalizers": null}}"#;
+        let _ = self.kubernetes.kubectl(&["patch", "service", "web", "--type=merge", "-p", free]);
+        let _ = self.kubernetes.kubectl(&["delete", "service", "web", "--ignore-not-found"]);
     }
 }
 

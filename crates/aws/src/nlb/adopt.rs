@@ -207,7 +207,9 @@ impl Provider {
         let (own, shared) = (rules::mark(owner), rules::mark(&backend_owner(self.settings())));
         let (mut rules, mut nodes) = (BTreeMap::new(), Vec::new());
         for group in &groups {
-            let found = if is_ours { marked(group, &own) } else { their_rules(group, &balancer.name) };
+            // Somebody may have stopped before all of them were marked.
+            let mut found = their_rules(group, &balancer.name);
+            found.extend(marked(group, &own));
             if !found.is_empty() || is_ours && !marked(group, &shared).is_empty() {
                 nodes.push(group.clone());
             }

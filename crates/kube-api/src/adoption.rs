@@ -87,12 +87,10 @@ pub fn take_over(service: &Service, class: &str, from: &str) -> Vec<Change> {
     }
     // A class can never be given to a Service that has none. The type tells cloud providers to keep away, and without
     // the type of targets the AWS Load Balancer Controller does not take it.
-    let aside = [TYPE, TARGET_TYPE].into_iter();
-    let aside = aside.filter_map(|key| Some((key.to_owned(), annotation(service, key)?.clone())));
     let adopted = Adopted {
         from: from.to_owned(),
         finalizers: foreign.clone(),
-        annotations: aside.collect(),
+        annotations: acted_on(service),
         ..Adopted::default()
     };
     let held =
@@ -135,19 +133,14 @@ fn change_class(
     stays_adopted: bool,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
-    let (aside, spec) = match &adopted.spec {
-        // Somebody stopped in between.
-        Some(spec) => (adopted.annotations.clone(), spec.clone()),
-        None => {
-            let aside = [TYPE, TARGET_TYPE].into_iter();
-            let aside = aside.filter_map(|key| Some((key.to_owned(), annotation(service, key)?.clone())));
-            (aside.collect(), of_the_type(service))
-        }
-    };
+    // Somebody may have stopped in between.
+    let stopped = adopted.spec.as_ref();
+    let spec = stopped.cloned().unwrap_or_else(|| of_the_type(service));
+    let aside = if stopped.is_some() { adopted.annotations.clone() } else { acted_on(service) };
     let others = finalizers(service)
         .filter(|found| *found != FINALIZER && FOREIGN_FINALIZERS.iter().all(|(name, _)| name != found));
     let others: Vec<String> = others.map(str::to_owned).collect();
-    if adopted.spec.is_none() {
+    if stopped.is_none() {
         let between = Adopted { annotations: aside.clone(), spec: Some(spec.clone()), ..adopted.clone() };
         let has_node_ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
         let has_node_ports =
@@ -202,6 +195,12 @@ fn of_the_type(service: &Service) -> Value {
         kept.insert("ingress".to_owned(), ingress.clone());
     }
     Value::Object(kept)
+}
+
+/// The annotations that other controllers act on.
+fn acted_on(service: &Service) -> BTreeMap<String, String> {
+    let keys = [TYPE, TARGET_TYPE].into_iter();
+    keys.filter_map(|key| Some((key.to_owned(), annotation(service, key)?.clone()))).collect()
 }
 
 fn class_of(service: &Service) -> Option<String> {

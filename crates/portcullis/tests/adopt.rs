@@ -1,6 +1,7 @@
 //! Load balancers change hands: from other controllers to Portcullis, and back.
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+#![allow(clippy::print_stderr, reason = "a test that fails shows where things stand")]
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -314,9 +315,10 @@ fn their_tags(resource: &str) -> Tags {
 /// Makes what the AWS Load Balancer Controller would make.
 fn make_as_the_controller(world: &mut World, node_port: u16) {
     let rule = |port: u16, peer: Peer| {
+        let id = format!("sgr-{port}");
         let port = Some(port.into());
         let permission = Permission { protocol: "tcp".to_owned(), from: port, to: port, peer };
-        (permission, Rule { id: format!("sgr-{}", port.unwrap_or_default()), ..Rule::default() })
+        (permission, Rule { id, ..Rule::default() })
     };
     let own = world.add_security_group("sg-own", "k8s-default-web-0123456789", "vpc-1");
     own.tags = their_tags("ManagedLBSecurityGroup");

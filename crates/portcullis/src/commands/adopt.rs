@@ -128,7 +128,7 @@ impl Hands {
                 format!("`{name}` is not a Service: write NAMESPACE/NAME"),
             ));
         };
-        let service = self.api(namespace).get_opt(name).await.map_err(unanswered)?;
+        let service = self.api(namespace).get_opt(name).await.map_err(|error| unanswered(&error))?;
         let refused = |what: &str| {
             Failure::new(Exit::Failed, format!("Service {namespace}/{name}: {what}"))
                 .state("Nothing was changed.")
@@ -209,7 +209,7 @@ impl Hands {
             Ok(found) => found.items,
             // There is no such kind here.
             Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            Err(error) => return Err(unanswered(error)),
+            Err(error) => return Err(unanswered(&error)),
         };
         for binding in found {
             self.remove(&api, &binding.name_any()).await?;
@@ -224,7 +224,7 @@ impl Hands {
             let freed = match api.patch(name, &PatchParams::default(), &free).await {
                 Ok(freed) => freed,
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-                Err(error) => return Err(unanswered(error)),
+                Err(error) => return Err(unanswered(&error)),
             };
             let preconditions =
                 kube::api::Preconditions { resource_version: freed.resource_version(), uid: freed.uid() };
@@ -234,7 +234,7 @@ impl Hands {
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
                 // Its controller holds it again.
                 Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => return Err(unanswered(error)),
+                Err(error) => return Err(unanswered(&error)),
             }
         }
         Err(Failure::new(Exit::Failed, format!("TargetGroupBinding {name} is held again and again"))
@@ -250,7 +250,7 @@ fn address(service: &Service) -> Option<String> {
     found.or_else(|| Adopted::of(service)?.address())
 }
 
-fn unanswered(error: kube::Error) -> Failure {
+fn unanswered(error: &kube::Error) -> Failure {
     Failure::new(Exit::Lacking, format!("the Kubernetes API does not answer: {error}"))
 }
 

@@ -222,13 +222,70 @@ impl Drop for Pod {
 
 /// A kubeconfig of the service account.
 fn account(kubernetes: &Kubernetes) -> PathBuf {
-    let user = "system:serviceaccount:portcullis:portcullis";
-    kubernetes.user(user, Some("system:serviceaccounts")).unwrap()
+    account_in(kubernetes, "portcullis")
+}
+
+fn account_in(kubernetes: &Kubernetes, namespace: &str) -> PathBuf {
+    let user = format!("system:serviceaccount:{namespace}:portcullis");
+    kubernetes.user(&user, Some("system:serviceaccounts")).unwrap()
 }
 
 fn may(kubernetes: &Kubernetes, verb: &str, what: &str, namespace: &str) -> bool {
     let ask = ["auth", "can-i", verb, what, "--namespace", namespace];
     kubernetes.kubectl_as(&account(kubernetes), &ask, "").is_ok_and(|answer| answer.trim() == "yes")
+}
+
+/// The rights of the overlay for OpenShift suffice for the cloud-config that is kept in step there.
+#[test]
+fn a_cloud_config_is_kept_in_step_with_the_rights_for_it() {
+    let kubernetes = kubernetes();
+    // Another test looks at what may be done in the namespace of the manifests.
+    let namespaces =
+        ["edge", "openshift-config-managed", "openshift-config", "openshift-cloud-controller-manager"];
+    for name in namespaces {
+        let object = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+        kubernetes.apply(&object.to_string()).unwrap();
+    }
+    let built = output(find("kubectl").unwrap(), &["kustomize", &deploy("kustomize/openshift")]).unwrap();
+    let is_access = |object: &&Value| {
+        ["Role", "RoleBinding"].contains(&object["kind"].as_str().unwrap())
+            || object["kind"] == "ServiceAccount"
+    };
+    let built = built.replace("namespace: portcullis\n", "namespace: edge\n");
+    for object in objects(&built).iter().filter(is_access) {
+        kubernetes.apply(&object.to_string()).unwrap();
+    }
+    let source = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "cloud-provider-config", "namespace": "openshift-config"},
+        "data": {"cloud.conf": "[Global]\nZone = eu-central-1a\n"},
+    });
+    kubernetes.apply(&source.to_string()).unwrap();
+    let account = account_in(kubernetes, "edge");
+    let files = TempDir::new().unwrap();
+    let log = files.path().join("log");
+    let child = Command::new("setpriv")
+        .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_portcullis"), "serve"])
+        .args(["--set", "cloudConfig.enabled=true", "--set", "services.lease.namespace=edge"])
+        .args(["--set", &format!("kubernetes.kubeconfig={}", account.display())])
+        .args(["--set", "telemetry.listen=127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let mut pod = Pod { child, log, _files: files };
+    let read = ["get", "configmap", "cloud-conf", "--namespace=openshift-cloud-controller-manager"];
+    let read = [&read[..], &["--ignore-not-found", "-o", r"jsonpath={.data.cloud\.conf}"]].concat();
+    eventually("it is in step", || {
+        let text = kubernetes.kubectl(&read).unwrap();
+        text.contains("eu-central-1a") && text.contains("Managed")
+    });
+    pod.stop();
+    for (verb, what) in [("get", "configmaps/other"), ("patch", "configmaps/cloud-provider-config")] {
+        let ask = ["auth", "can-i", verb, what, "--namespace=openshift-config"];
+        assert!(kubernetes.kubectl_as(&account, &ask, "").is_err(), "{verb} {what}");
+    }
 }
 
 /// A Service whose targets are the nodes, or addresses of its endpoints.

@@ -81,6 +81,14 @@ pub(crate) fn cause(code: &str, status: u16) -> Cause {
         | "IncompleteSignature"
         | "Blocked" => Cause::Denied,
         "InvalidPermission.Duplicate" | "InvalidGroup.Duplicate" => Cause::Exists,
+        // What somebody named is not there, rather than what was known of.
+        "CertificateNotFound"
+        | "SSLPolicyNotFound"
+        | "ALPNPolicyNotFound"
+        | "AllocationIdNotFound"
+        | "SubnetNotFound"
+        | "InvalidPrefixListID.NotFound"
+        | "InvalidPrefixListId.NotFound" => Cause::Invalid,
         "DependencyViolation" | "InvalidGroup.InUse" | "ResourceInUse" => Cause::InUse,
         "RulesPerSecurityGroupLimitExceeded"
         | "SecurityGroupLimitExceeded"
@@ -122,6 +130,8 @@ mod tests {
             ("InvalidGroup.NotFound", 400, Cause::NotFound),
             ("InvalidPermission.NotFound", 400, Cause::NotFound),
             ("InvalidSubnetID.NotFound", 400, Cause::NotFound),
+            ("CertificateNotFound", 400, Cause::Invalid),
+            ("AllocationIdNotFound", 400, Cause::Invalid),
             ("InvalidPermission.Duplicate", 400, Cause::Exists),
             ("InvalidGroup.Duplicate", 400, Cause::Exists),
             ("DuplicateLoadBalancerName", 400, Cause::Exists),

@@ -1,6 +1,6 @@
 //! Services of type `LoadBalancer`: each gets one from the provider, and its address in its status.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,8 +16,8 @@ use portcullis_core::{
     Address, LoadBalancer, Members, Outcome, Owner, Problem, Provider, Report, Target, Want,
 };
 use portcullis_kube_api::{
-    DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, foreign_finalizer, load_balancer, parameters,
-    wants_load_balancer,
+    DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, foreign_finalizer, is_of_another_class,
+    load_balancer, parameters, wants_load_balancer,
 };
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -170,6 +170,10 @@ impl<P: Provider> Context<P> {
             self.tell(service, Weight::Warning, "LoadBalancerNotOurs", &message).await;
             return Ok(());
         }
+        // Another one of us may hold it, by the same finalizer.
+        if is_of_another_class(service, &self.settings.class) {
+            return Ok(());
+        }
         match (ours && service.metadata.deletion_timestamp.is_none(), held) {
             (true, _) => self.ensure(service, held).await,
             (false, true) => self.delete(service).await,
@@ -270,6 +274,7 @@ impl<P: Provider> Context<P> {
         if self.settings.observe {
             return Ok(());
         }
+        self.last().insert(want.owner.clone(), want.clone());
         if self.failures().get(&ObjectRef::from_obj(service)).is_none() {
             self.tell(service, Weight::Normal, "DeletingLoadBalancer", "Deleting load balancer").await;
         }
@@ -418,18 +423,37 @@ impl<P: Provider> Context<P> {
                 }
                 Err(problem) => warn!(problem = %problem.what, "the load balancers cannot be looked at"),
             }
-            self.sweep(&mut missing).await;
+            self.sweep(store, &mut missing).await;
         }
     }
 
-    async fn sweep(&self, missing: &mut BTreeMap<Owner, Instant>) {
-        let forgotten = self.provider.forgotten();
+    /// Owners that have something which nobody wants, as far as is known: of whom nobody said anything, and Services that
+    /// went without being let go.
+    fn forgotten(&self, store: &reflector::Store<Service>) -> BTreeSet<Owner> {
+        let mut forgotten: BTreeSet<Owner> = self.provider.forgotten().into_iter().collect();
+        forgotten.extend(self.last().keys().filter(|owner| store.get(&object(owner)).is_none()).cloned());
+        forgotten.retain(|owner| owner.kind() == "Service");
+        forgotten
+    }
+
+    /// Whether a Service is gone, or another one of its name wants nothing; by the API itself, as a cache may be behind.
+    async fn is_gone(&self, owner: &Owner) -> bool {
+        let api: Api<Service> = Api::namespaced(self.client.clone(), owner.namespace().unwrap_or_default());
+        match api.get_opt(owner.name()).await {
+            Ok(None) => true,
+            Ok(Some(found)) => {
+                let held = found.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
+                !held && !wants_load_balancer(&found, &self.settings.class)
+            }
+            Err(_) => false,
+        }
+    }
+
+    async fn sweep(&self, store: &reflector::Store<Service>, missing: &mut BTreeMap<Owner, Instant>) {
+        let forgotten = self.forgotten(store);
         missing.retain(|owner, _| forgotten.contains(owner));
-        for owner in forgotten.into_iter().filter(|owner| owner.kind() == "Service") {
-            let api: Api<Service> =
-                Api::namespaced(self.client.clone(), owner.namespace().unwrap_or_default());
-            // By the API itself: a cache may be behind.
-            if !matches!(api.get_opt(owner.name()).await, Ok(None)) {
+        for owner in forgotten {
+            if !self.is_gone(&owner).await {
                 missing.remove(&owner);
                 continue;
             }
@@ -447,7 +471,10 @@ impl<P: Provider> Context<P> {
                 parameters: BTreeMap::new(),
             };
             match self.provider.sync(&want).await.outcome {
-                Outcome::Done => info!(%owner, "what it left behind is gone"),
+                Outcome::Done => {
+                    self.last().remove(&owner);
+                    info!(%owner, "what it left behind is gone");
+                }
                 outcome => warn!(%owner, ?outcome, "what it left behind cannot be taken away yet"),
             }
         }

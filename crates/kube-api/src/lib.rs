@@ -9,6 +9,6 @@ mod service;
 pub use members::endpoint_members;
 pub use node::{is_eligible, node_member};
 pub use service::{
-    DRY_RUN, FINALIZER, LoadBalancerClass, SOURCE_RANGES, TYPE, foreign_finalizer, load_balancer, parameters,
-    source_ranges, wants_load_balancer,
+    DRY_RUN, FINALIZER, LoadBalancerClass, SOURCE_RANGES, TYPE, foreign_finalizer, is_of_another_class,
+    load_balancer, parameters, source_ranges, wants_load_balancer,
 };

@@ -68,7 +68,6 @@ pub(crate) fn cause(code: &str, status: u16) -> Cause {
         "AccessDenied"
         | "AccessDeniedException"
         | "UnauthorizedOperation"
-        | "OperationNotPermitted"
         | "AuthFailure"
         | "InvalidClientTokenId"
         | "SignatureDoesNotMatch"
@@ -142,6 +141,7 @@ mod tests {
             ("RulesPerSecurityGroupLimitExceeded", 400, Cause::Limit),
             ("TooManyLoadBalancers", 400, Cause::Limit),
             ("InvalidConfigurationRequest", 400, Cause::Invalid),
+            ("OperationNotPermitted", 400, Cause::Invalid),
             ("ValidationError", 400, Cause::Invalid),
         ] {
             assert_eq!(cause(code, status), expected, "{code} {status}");

@@ -42,7 +42,10 @@ pub(super) fn ports(spec: &Spec) -> BTreeSet<(&'static str, u16)> {
     for listening in spec.listeners.values() {
         let backend = &listening.backend;
         for transport in transports(backend.protocol) {
-            all.insert((*transport, backend.port));
+            // Targets have ports of their own; where none is there yet, they will have this one.
+            if backend.targets.is_empty() {
+                all.insert((*transport, backend.port));
+            }
             all.extend(backend.targets.iter().map(|target| (*transport, target.port)));
         }
         match health_port(&backend.health) {

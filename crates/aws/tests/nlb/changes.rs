@@ -142,3 +142,27 @@ async fn a_deletion_that_waits_can_be_taken_back() {
     assert_eq!(held::lets_in(&world, "web"), ["icmp 3-4 0.0.0.0/0", "tcp 80-80 0.0.0.0/0"]);
     assert_eq!(held::targets(&world, "web", 80), ["i-1:30080", "i-2:30080"]);
 }
+
+#[tokio::test]
+async fn a_load_balancer_that_is_protected_stays_until_it_is_not() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let protected = Service {
+        annotations: vec![("attributes", "deletion_protection.enabled=true")],
+        ..Service::default()
+    };
+    assert_eq!(provider.sync(&protected.want("web")).await.outcome, Outcome::Done);
+    let made = fake.state();
+    let outcome = provider.sync(&gone("web")).await.outcome;
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    assert!(problem.what.contains("deletion protection is enabled"), "{problem}");
+    // It is nothing that a role could be allowed.
+    assert_eq!(problem.remedy, "Correct what AWS complains about.");
+    assert_eq!(fake.state(), made, "and nothing of it is taken apart");
+    fake.act_as_someone_else(|world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        balancer.attributes.insert("deletion_protection.enabled".into(), "false".into());
+    });
+    assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done);
+    is_untouched(&fake);
+}

@@ -361,3 +361,29 @@ async fn those_with_different_classes_leave_each_other_alone() {
     one.wait_until_gone("web");
     assert!(one.is_untouched());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_come_and_go_at_once() {
+    let scene = Scene::new("crowd").await;
+    let _running = scene.start();
+    let names: Vec<String> = (0..12).map(|number| format!("web{number}")).collect();
+    for name in &names {
+        scene.apply(name, &json!({}));
+    }
+    for name in &names {
+        scene.wait_for_event(name, "EnsuredLoadBalancer");
+        assert_eq!(scene.targets(name), set(["i-1", "i-2"]));
+    }
+    let world = scene.fake.state();
+    assert_eq!((world.load_balancers.len(), world.target_groups.len()), (12, 12));
+    assert_eq!(scene.nodes_let_in().len(), 3);
+    let made = world.groups.values().filter(|group| group.name.starts_with("k8s-")).count();
+    assert_eq!(made, 13, "one for each, and one for all");
+    for name in &names {
+        scene.delete(name);
+    }
+    for name in &names {
+        scene.wait_until_gone(name);
+    }
+    assert!(scene.is_untouched(), "{:?}", scene.fake.state().groups);
+}

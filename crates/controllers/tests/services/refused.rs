@@ -56,6 +56,12 @@ async fn a_service_that_cannot_be_is_told_why_and_others_go_on() {
             annotation("subnets", "subnet-none"),
             format!("annotation {PREFIX}subnets names `subnet-none`, which is not in vpc-1."),
         ),
+        // What Kubernetes takes for a range, and nobody else.
+        (
+            "range",
+            json!({"spec": {"loadBalancerSourceRanges": ["010.0.0.0/8"]}}),
+            "spec.loadBalancerSourceRanges[0]: `010.0.0.0/8` ".to_owned(),
+        ),
         ("name", annotation("name", "a_b"), format!("annotation {PREFIX}name is `a_b`: ")),
     ];
     for (name, more, _) in &rows {

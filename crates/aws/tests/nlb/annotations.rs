@@ -281,11 +281,15 @@ fn world() -> Fake {
 
 #[tokio::test]
 async fn each_is_so_in_aws() {
+    let plain = world();
+    let report = account(&plain).provider("Managed").sync(&Service::default().want("web")).await;
+    assert_eq!(report.outcome, Outcome::Done);
     for row in rows() {
         let fake = world();
         let service = Service { annotations: row.set.to_vec(), ..Service::default() };
         let report = account(&fake).provider("Managed").sync(&service.want("web")).await;
         assert_eq!((&report.outcome, &report.told), (&Outcome::Done, &Vec::new()), "{:?}", row.set);
+        assert_eq!((row.seen)(&plain.state()), row.without, "without {:?}", row.set);
         assert_eq!((row.seen)(&fake.state()), row.with, "{:?}", row.set);
         // Another process finds nothing to change.
         let made = fake.state();

@@ -9,7 +9,7 @@ use crate::scene::{Service, account, dual_stack, fake};
 type Annotations = &'static [(&'static str, &'static str)];
 
 /// Annotations; which of them is wrong; and a part of the reason.
-const ROWS: [(Annotations, &str, &str); 66] = [
+const ROWS: [(Annotations, &str, &str); 67] = [
     (&[("scheme", "public")], "scheme", "it can be `internal` or `internet-facing`"),
     (&[("scheme", "internet-facing"), ("internal", "true")], "internal", "says otherwise"),
     (&[("scheme", "internal"), ("internal", "false")], "internal", "says otherwise"),
@@ -147,6 +147,7 @@ const ROWS: [(Annotations, &str, &str); 66] = [
     ),
     (&[("extra-security-groups", "sg-1")], "extra-security-groups", "for classic load balancers"),
     (&[("connection-draining-enabled", "true")], "connection-draining-enabled", "for classic load balancers"),
+    (&[("connection-draining-timeout", "30")], "connection-draining-timeout", "for classic load balancers"),
     (&[("connection-idle-timeout", "60")], "connection-idle-timeout", "for classic load balancers"),
 ];
 

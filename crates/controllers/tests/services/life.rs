@@ -195,7 +195,7 @@ async fn a_service_that_is_of_another_type_gives_its_load_balancer_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_changes_nothing_writes_nothing() {
-    let scene = Scene::new("still").await;
+    let scene = Scene::alone("still").await;
     let running = scene.start_with("Managed", |settings| {
         settings.resync = Duration::from_millis(300);
         settings.close_look = Duration::from_millis(900);
@@ -203,6 +203,8 @@ async fn what_changes_nothing_writes_nothing() {
     scene.apply("web", &json!({}));
     scene.wait_for_event("web", "EnsuredLoadBalancer");
     let (version, events) = (scene.version("web"), scene.events("web"));
+    let patches = scene.status_patches();
+    assert_ne!(patches, 0, "they are counted");
     scene.fake.clear_calls();
     scene.wait_for_looks(3);
     // Somebody writes something that is nobody's business here.
@@ -219,6 +221,7 @@ async fn what_changes_nothing_writes_nothing() {
     scene.wait_for_looks(3);
     assert_eq!(scene.version("web"), labelled);
     assert_eq!(scene.fake.mutating_calls(), 0);
+    assert_eq!(scene.status_patches(), patches, "nobody even tried");
 
     // A status that somebody spoils is written again when the Service is next looked at.
     let spoilt = json!({"status": {"loadBalancer": {"ingress": [{"hostname": "elsewhere.example"}]}}});

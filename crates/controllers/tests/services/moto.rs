@@ -7,7 +7,7 @@ use portcullis_controllers::ServiceController;
 use portcullis_kube_api::FINALIZER;
 use portcullis_testkit::{AwsSite, eventually, kubernetes};
 
-use crate::scene::{client, settings};
+use crate::scene::{client, room, settings};
 
 fn provider(url: &str, site: &AwsSite) -> Provider {
     let credentials = SharedCredentialsProvider::new(Credentials::new("test", "test", None, None, "test"));
@@ -21,6 +21,7 @@ fn provider(url: &str, site: &AwsSite) -> Provider {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_gets_a_load_balancer_and_gives_it_back() {
+    let _room = room().await;
     let kubernetes = kubernetes();
     let aws = portcullis_testkit::aws();
     let site = AwsSite::new(&aws.url());

@@ -52,6 +52,11 @@ pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
 /// Whoever looks after Services takes one without a class that is held for its own: tests with such are alone.
 static ROOM: LazyLock<Arc<RwLock<()>>> = LazyLock::new(Arc::default);
 
+/// A place among others.
+pub(crate) async fn room() -> OwnedRwLockReadGuard<()> {
+    Arc::clone(&ROOM).read_owned().await
+}
+
 /// Where a test takes place.
 pub(crate) struct Scene {
     _shared: Option<OwnedRwLockReadGuard<()>>,
@@ -94,8 +99,7 @@ impl Scene {
     }
 
     pub(crate) async fn with(name: &'static str, change: impl FnOnce(&mut Config)) -> Self {
-        let shared = Arc::clone(&ROOM).read_owned().await;
-        Scene { _shared: Some(shared), ..Self::make(name, change).await }
+        Scene { _shared: Some(room().await), ..Self::make(name, change).await }
     }
 
     /// A further one of the same test.
@@ -229,6 +233,16 @@ impl Scene {
     #[track_caller]
     pub(crate) fn wait_until_gone(&self, name: &str) {
         eventually(&format!("{name} is gone"), || self.get(name).is_none());
+    }
+
+    /// How often the API was asked to change the status of a Service, by anybody. What changes nothing is not seen
+    /// otherwise.
+    pub(crate) fn status_patches(&self) -> u64 {
+        let metrics = self.kubernetes.kubectl(&["get", "--raw", "/metrics"]).unwrap();
+        let wanted = [r#"resource="services""#, r#"subresource="status""#, r#"verb="PATCH""#];
+        let lines = metrics.lines().filter(|line| line.starts_with("apiserver_request_total{"));
+        let lines = lines.filter(|line| wanted.iter().all(|part| line.contains(part)));
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<u64>().unwrap()).sum()
     }
 
     /// The node port of a Service's port.

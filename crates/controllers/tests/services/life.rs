@@ -390,3 +390,52 @@ async fn many_come_and_go_at_once() {
     }
     assert!(scene.is_untouched(), "{:?}", scene.fake.state().groups);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_traffic_policy_says_how_nodes_are_checked() {
+    let scene = Scene::new("policy").await;
+    let _running = scene.start();
+    let policy = |policy: &str| json!({"spec": {"externalTrafficPolicy": policy}});
+    let check = || {
+        let pools = scene.fake.state().target_groups;
+        let check = pools.into_values().next()?.health_check;
+        Some((check.protocol, check.port, check.path, check.interval, check.healthy, check.unhealthy))
+    };
+    let by_connecting = Some(("TCP".to_owned(), "traffic-port".to_owned(), None, 30, 3, 3));
+    scene.apply("web", &policy("Local"));
+    scene.wait_for_address("web");
+    let port = scene.get("web").unwrap().spec.unwrap().health_check_node_port.unwrap();
+    let local = Some(("HTTP".to_owned(), port.to_string(), Some("/healthz".to_owned()), 10, 2, 2));
+    assert_eq!(check(), local);
+    let lets_out = scene.group("web").unwrap().lets_out();
+    assert!(lets_out.contains(&format!("tcp {port}-{port} sg-nodes")), "{lets_out:?}");
+    scene.apply("web", &policy("Cluster"));
+    eventually("nodes are checked by connecting", || check() == by_connecting);
+    let out = scene.node_port("web", 80);
+    eventually("the check's port is closed", || {
+        scene.group("web").unwrap().lets_out() == [format!("tcp {out}-{out} sg-nodes")]
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_port_for_two_protocols() {
+    let scene = Scene::new("dns").await;
+    let _running = scene.start();
+    let ports = |udp: u16| {
+        let port = |protocol: &str, node_port: u16| json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol, "nodePort": node_port});
+        json!({"spec": {"ports": [port("TCP", 32053), port("UDP", udp)]}})
+    };
+    scene.apply("dns", &ports(32053));
+    scene.wait_for_address("dns");
+    let listeners = || {
+        let listeners = scene.balancer("dns").unwrap().listeners.into_values();
+        listeners.map(|listener| (listener.port, listener.protocol)).collect::<Vec<_>>()
+    };
+    eventually("both are joined", || listeners() == [(53, "TCP_UDP".to_owned())]);
+    // What a network load balancer cannot do is told, and what it does stays.
+    scene.apply("dns", &ports(32054));
+    scene.wait_for_event("dns", "SyncLoadBalancerFailed");
+    let told = scene.told("dns", "SyncLoadBalancerFailed");
+    assert!(told[0].1.contains("port 53 is for TCP and UDP, which go to ports 32053 and 32054"), "{told:?}");
+    assert_eq!(listeners(), [(53, "TCP_UDP".to_owned())]);
+}

@@ -187,3 +187,32 @@ async fn the_group_of_the_nodes_is_the_tagged_or_the_only_or_the_configured_one(
     assert_eq!(configured.sync(&gone("web")).await.outcome, Outcome::Done);
     assert_eq!(opened(), Vec::<String>::new());
 }
+
+#[tokio::test]
+async fn where_the_group_is_known_pods_are_let_in_on_their_own_ports() {
+    let fake = fake(|_| ());
+    let service = Service {
+        ports: vec![(80, 8080)],
+        pods: vec![("10.0.1.77", 9090)],
+        ranges: Some(vec!["192.0.2.0/24"]),
+        annotations: vec![("nlb-target-type", "ip"), ("enable-icmp-for-path-mtu-discovery", "off")],
+        ..Service::default()
+    };
+    let without = ["tcp 9090-9090 10.0.1.0/24", "tcp 9090-9090 10.0.2.0/24", "tcp 9090-9090 192.0.2.0/24"];
+    let mut shared: Vec<&str> = SHARED.into_iter().chain(["tcp 9090-9090 backend"]).collect();
+    shared.sort_unstable();
+    for (mode, rules, expected) in [
+        ("Managed", NodeRules::Shared, shared.as_slice()),
+        ("Managed", NodeRules::Exact, &["tcp 9090-9090 own"]),
+        ("Unmanaged", NodeRules::Shared, &without),
+    ] {
+        let provider = account(&fake).provider_with(mode, |settings| {
+            settings.node_rules = rules;
+            settings.node_groups = vec!["sg-nodes".into()];
+        });
+        assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done, "{mode} {rules:?}");
+        assert_eq!(held::nodes(&fake.state()), expected, "{mode} {rules:?}");
+        assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done, "{mode} {rules:?}");
+        is_untouched(&fake);
+    }
+}

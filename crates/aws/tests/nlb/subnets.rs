@@ -6,7 +6,7 @@ use portcullis_aws_fake::{Fake, World};
 use portcullis_core::{Outcome, Provider as _};
 
 use crate::held;
-use crate::scene::{Service, account, fake};
+use crate::scene::{Service, account, dual_stack, fake};
 
 fn tag(world: &mut World, subnet: &str, key: &str, value: &str) {
     world.subnets.get_mut(subnet).unwrap().tags.insert(key.to_owned(), value.to_owned());
@@ -177,4 +177,43 @@ async fn addresses_are_fixed_in_the_order_of_the_subnets() {
     assert_eq!(placed("elastic"), ["subnet-a eipalloc-1", "subnet-b eipalloc-2"]);
     chosen(&fake, "private", vec![("private-ipv4-addresses", "10.0.1.99,10.0.2.99"), INTERNAL]).await;
     assert_eq!(placed("private"), ["subnet-a 10.0.1.99", "subnet-b 10.0.2.99"]);
+}
+
+#[tokio::test]
+async fn both_families_need_subnets_that_have_both() {
+    let fake = dual_stack();
+    fake.act_as_someone_else(|world| {
+        world.add_subnet("subnet-0", "vpc-1", "eu-central-1a", "10.0.3.0/24", false);
+        world.add_subnet("subnet-c", "vpc-1", "eu-central-1c", "10.0.4.0/24", false);
+    });
+    let provider = account(&fake).provider("Managed");
+    let dual = Service { dual: true, ..Service::default() };
+    let subnets =
+        |name: &str| held::balancer(&fake.state(), name).subnets.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(provider.sync(&Service::default().want("one")).await.outcome, Outcome::Done);
+    assert_eq!(subnets("one"), ["subnet-0", "subnet-b", "subnet-c"]);
+    assert_eq!(provider.sync(&dual.want("both")).await.outcome, Outcome::Done);
+    assert_eq!(subnets("both"), ["subnet-a", "subnet-b"]);
+
+    let before = fake.state();
+    let named = Service { annotations: vec![("subnets", "subnet-c")], ..dual.clone() };
+    let outcome = provider.sync(&named.want("named")).await.outcome;
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    assert!(problem.what.contains("subnets names `subnet-c`, which has no addresses of IPv6"), "{problem}");
+    assert_eq!(fake.state(), before);
+    // One that is there goes on as it is, and is told.
+    let report = provider.sync(&named.want("both")).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    assert!(matches!(report.told.as_slice(), [told] if told.contains("`subnet-c`")), "{:?}", report.told);
+    assert_eq!(fake.state(), before);
+
+    fake.act_as_someone_else(|world| {
+        for subnet in world.subnets.values_mut() {
+            subnet.range6 = None;
+        }
+    });
+    let outcome = account(&fake).provider("Managed").sync(&dual.want("none")).await.outcome;
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    let what = "Service shop/none: there is no public subnet with IPv6 for a load balancer in vpc-1.";
+    assert_eq!(problem.what, what);
 }

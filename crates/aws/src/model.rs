@@ -146,6 +146,8 @@ pub struct LoadBalancer {
     pub ip_address_type: String,
     /// Its subnets.
     pub subnets: BTreeSet<String>,
+    /// The addresses that were chosen for it: private ones, and elastic ones by the ids of their allocations.
+    pub addresses: BTreeSet<String>,
     /// Its groups. One that was made without any can never get one.
     pub groups: BTreeSet<String>,
 }

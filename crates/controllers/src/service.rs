@@ -16,8 +16,8 @@ use portcullis_core::{
     Address, LoadBalancer, Members, Outcome, Owner, Problem, Provider, Report, Target, Want,
 };
 use portcullis_kube_api::{
-    DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, foreign_finalizer, load_balancer, parameters,
-    wants_load_balancer,
+    DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, foreign_finalizer, is_of_another_class,
+    load_balancer, parameters, wants_load_balancer,
 };
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -171,6 +171,11 @@ impl<P: Provider> Context<P> {
             self.tell(service, Weight::Warning, "LoadBalancerNotOurs", &message).await;
             return Ok(());
         }
+        // Another one of us may hold it, by the same finalizer.
+        if is_of_another_class(service, &self.settings.class) {
+            self.forget(&self.owner(service));
+            return Ok(());
+        }
         let stays = service.metadata.deletion_timestamp.is_none();
         match (ours && stays, held) {
             (true, _) => self.ensure(service, held).await,
@@ -282,6 +287,7 @@ impl<P: Provider> Context<P> {
         if self.settings.observe {
             return Ok(());
         }
+        self.last().insert(want.owner.clone(), want.clone());
         if self.failures().get(&ObjectRef::from_obj(service)).is_none() {
             self.tell(service, Weight::Normal, "DeletingLoadBalancer", "Deleting load balancer").await;
         }
@@ -488,8 +494,16 @@ impl<P: Provider> Context<P> {
             return true;
         }
         let api: Api<Service> = Api::namespaced(self.client.clone(), owner.namespace().unwrap_or_default());
-        // By the API itself: a cache may be behind.
-        matches!(api.get_opt(owner.name()).await, Ok(None))
+        // By the API itself: a cache may be behind. Another one of its name may be there by now, which wants no load
+        // balancer; one that does, or is about to change hands, may want this one.
+        match api.get_opt(owner.name()).await {
+            Ok(None) => true,
+            Ok(Some(found)) => {
+                let held = found.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
+                !held && !is_load_balancer(&found) && !found.annotations().contains_key(Owner::ADOPTED_KEY)
+            }
+            Err(_) => false,
+        }
     }
 
     /// Looks at one load balancer after the other, so that each has its turn within the time that is set.

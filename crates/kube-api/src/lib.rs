@@ -11,6 +11,6 @@ pub use adoption::{Adopted, Change, give_back, take_over};
 pub use members::endpoint_members;
 pub use node::{is_eligible, node_member};
 pub use service::{
-    DRY_RUN, FINALIZER, LoadBalancerClass, SOURCE_RANGES, TYPE, foreign_finalizer, load_balancer, parameters,
-    source_ranges, wants_load_balancer,
+    DRY_RUN, FINALIZER, LoadBalancerClass, SOURCE_RANGES, TYPE, foreign_finalizer, is_of_another_class,
+    load_balancer, parameters, source_ranges, wants_load_balancer,
 };

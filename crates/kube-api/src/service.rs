@@ -59,6 +59,13 @@ pub fn wants_load_balancer(service: &Service, class: &LoadBalancerClass) -> bool
     }
 }
 
+/// Whether a Service is of a class that others look after. What is of a class stays so for as long as it is of that type.
+pub fn is_of_another_class(service: &Service, class: &LoadBalancerClass) -> bool {
+    let spec = service.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"));
+    let found = spec.and_then(|spec| spec.load_balancer_class.as_ref());
+    found.is_some_and(|found| *found != class.name)
+}
+
 /// By what another controller holds a Service, and who that is.
 pub fn foreign_finalizer(service: &Service) -> Option<(&'static str, &'static str)> {
     let finalizers = service.metadata.finalizers.as_ref()?;
@@ -103,9 +110,9 @@ pub fn load_balancer(
     let refused = |what: String, remedy: &str| {
         Problem::new(format!("Service {namespace}/{name}: {what}."), "Nothing was changed.", remedy)
     };
-    if spec.load_balancer_ip.as_ref().is_some_and(|address| !address.is_empty()) {
+    if let Some(address) = spec.load_balancer_ip.as_ref().filter(|address| !address.is_empty()) {
         return Err(refused(
-            "spec.loadBalancerIP is set, and AWS does not let anybody choose the address".to_owned(),
+            format!("spec.loadBalancerIP is `{address}`, and AWS does not let anybody choose the address"),
             "Remove it; fixed addresses are given by annotation.",
         ));
     }
@@ -241,6 +248,15 @@ mod tests {
             let found = wants_load_balancer(&service(&spec, &annotations), &class(without_class));
             assert_eq!(found, expected, "{spec}");
         }
+        for (spec, expected) in [
+            (json!({}), false),
+            (json!({"loadBalancerClass": null}), false),
+            (json!({"loadBalancerClass": "other"}), true),
+            (json!({"type": "ClusterIP", "loadBalancerClass": "other"}), false),
+        ] {
+            let found = is_of_another_class(&service(&spec, &json!({})), &class(true));
+            assert_eq!(found, expected, "{spec}");
+        }
     }
 
     #[test]
@@ -283,7 +299,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_told() {
         for (spec, what) in [
-            (json!({"loadBalancerIP": "192.0.2.1"}), "spec.loadBalancerIP is set"),
+            (json!({"loadBalancerIP": "192.0.2.1"}), "spec.loadBalancerIP is `192.0.2.1`"),
             (json!({"sessionAffinity": "ClientIP"}), "spec.sessionAffinity is `ClientIP`"),
             (json!({"ports": []}), "it has no ports"),
             (json!({"ports": [{"port": 80}]}), "port 80 has no node port"),

@@ -355,6 +355,12 @@ fn load_balancer(element: &Element) -> LoadBalancer {
         state: element.child("State").map(|state| state.text("Code")).unwrap_or_default(),
         ip_address_type: element.text("IpAddressType"),
         subnets: element.list("AvailabilityZones").map(|zone| zone.text("SubnetId")).collect(),
+        addresses: element
+            .list("AvailabilityZones")
+            .flat_map(|zone| zone.list("LoadBalancerAddresses"))
+            .flat_map(|found| [found.optional("AllocationId"), found.optional("PrivateIPv4Address")])
+            .flatten()
+            .collect(),
         groups: element.list("SecurityGroups").map(Element::content).collect(),
     }
 }

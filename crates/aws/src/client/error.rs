@@ -68,7 +68,6 @@ pub(crate) fn cause(code: &str, status: u16) -> Cause {
         "AccessDenied"
         | "AccessDeniedException"
         | "UnauthorizedOperation"
-        | "OperationNotPermitted"
         | "AuthFailure"
         | "InvalidClientTokenId"
         | "SignatureDoesNotMatch"
@@ -81,6 +80,14 @@ pub(crate) fn cause(code: &str, status: u16) -> Cause {
         | "IncompleteSignature"
         | "Blocked" => Cause::Denied,
         "InvalidPermission.Duplicate" | "InvalidGroup.Duplicate" => Cause::Exists,
+        // What somebody named is not there, rather than what was known of.
+        "CertificateNotFound"
+        | "SSLPolicyNotFound"
+        | "ALPNPolicyNotFound"
+        | "AllocationIdNotFound"
+        | "SubnetNotFound"
+        | "InvalidPrefixListID.NotFound"
+        | "InvalidPrefixListId.NotFound" => Cause::Invalid,
         "DependencyViolation" | "InvalidGroup.InUse" | "ResourceInUse" => Cause::InUse,
         "RulesPerSecurityGroupLimitExceeded"
         | "SecurityGroupLimitExceeded"
@@ -122,6 +129,8 @@ mod tests {
             ("InvalidGroup.NotFound", 400, Cause::NotFound),
             ("InvalidPermission.NotFound", 400, Cause::NotFound),
             ("InvalidSubnetID.NotFound", 400, Cause::NotFound),
+            ("CertificateNotFound", 400, Cause::Invalid),
+            ("AllocationIdNotFound", 400, Cause::Invalid),
             ("InvalidPermission.Duplicate", 400, Cause::Exists),
             ("InvalidGroup.Duplicate", 400, Cause::Exists),
             ("DuplicateLoadBalancerName", 400, Cause::Exists),
@@ -132,6 +141,7 @@ mod tests {
             ("RulesPerSecurityGroupLimitExceeded", 400, Cause::Limit),
             ("TooManyLoadBalancers", 400, Cause::Limit),
             ("InvalidConfigurationRequest", 400, Cause::Invalid),
+            ("OperationNotPermitted", 400, Cause::Invalid),
             ("ValidationError", 400, Cause::Invalid),
         ] {
             assert_eq!(cause(code, status), expected, "{code} {status}");

@@ -85,6 +85,9 @@ const CLASSIC_ONLY: [&str; 4] = [
     "connection-idle-timeout",
 ];
 
+/// What the names of AWS's rules for TLS start with.
+const POLICIES: &str = "ELBSecurityPolicy-";
+
 /// All that are known, in the order of the documentation.
 pub(super) const KNOWN: [&str; 34] = [
     "type",
@@ -195,11 +198,11 @@ impl Reader<'_> {
             attributes: self.attributes(),
             target_attributes: self.target_attributes(),
             subnets: self.list("subnets"),
-            allocations: self.list("eip-allocations"),
+            allocations: self.ids("eip-allocations", "eipalloc-"),
             private_addresses: self.private_addresses(),
             groups: self.groups(),
             manage_backend: self.flag("manage-backend-security-group-rules").unwrap_or(true),
-            prefix_lists: self.list("security-group-prefix-lists"),
+            prefix_lists: self.ids("security-group-prefix-lists", "pl-"),
             path_mtu: self
                 .choice(
                     "enable-icmp-for-path-mtu-discovery",
@@ -233,6 +236,25 @@ impl Reader<'_> {
     fn list(&self, key: &str) -> Vec<String> {
         let entries = self.text(key).unwrap_or_default().split(',').map(str::trim);
         entries.filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// A list without the same entry twice.
+    fn different(&mut self, key: &str) -> Vec<String> {
+        let entries = self.list(key);
+        let twice = entries.iter().enumerate().find(|(place, entry)| entries[..*place].contains(entry));
+        if let Some((_, entry)) = twice {
+            self.refuse(key, &format!("it has `{entry}` twice"));
+        }
+        entries
+    }
+
+    /// A list of what AWS calls by ids that start so.
+    fn ids(&mut self, key: &str, start: &str) -> Vec<String> {
+        let entries = self.different(key);
+        if let Some(wrong) = entries.iter().find(|entry| !entry.starts_with(start)) {
+            self.refuse(key, &format!("`{wrong}` does not start with `{start}`"));
+        }
+        entries
     }
 
     fn choice<T: Copy>(&mut self, key: &str, choices: &[(&str, T)]) -> Option<T> {
@@ -328,6 +350,9 @@ impl Reader<'_> {
         if certificates.len() > 1 {
             self.refuse("ssl-cert", "a listener gets one certificate, which may be for many names");
         }
+        if certificates.iter().any(|certificate| !certificate.starts_with("arn:")) {
+            self.refuse("ssl-cert", "a certificate is named by its ARN, which starts with `arn:`");
+        }
         let Some(certificate) = certificates.pop() else {
             for key in ["ssl-ports", "ssl-negotiation-policy", "alpn-policy"] {
                 // Without a certificate there is no TLS, however much is said about it. All ports is what many
@@ -338,6 +363,9 @@ impl Reader<'_> {
             }
             return None;
         };
+        if self.text("ssl-negotiation-policy").is_some_and(|policy| !policy.starts_with(POLICIES)) {
+            self.refuse("ssl-negotiation-policy", &format!("policies of AWS start with `{POLICIES}`"));
+        }
         let ports = self.list("ssl-ports");
         let all = ports.is_empty() || ports.iter().any(|port| port == "*");
         let alpn =
@@ -366,8 +394,12 @@ impl Reader<'_> {
             self.refuse("healthcheck-port", "it has to be a port, or `traffic-port`");
         }
         let path = self.text("healthcheck-path").map(str::to_owned);
-        if path.as_ref().is_some_and(|path| !path.starts_with('/') || path.len() > 1024) {
-            self.refuse("healthcheck-path", "a path starts with `/` and has up to 1024 characters");
+        let is_path = |path: &String| {
+            path.starts_with('/') && path.len() <= 1024 && !path.contains(char::is_whitespace)
+        };
+        if path.as_ref().is_some_and(|path| !is_path(path)) {
+            let why = "a path starts with `/`, and has up to 1024 characters and no spaces";
+            self.refuse("healthcheck-path", why);
         }
         if path.is_some() && protocol.as_deref() == Some("TCP") {
             self.refuse("healthcheck-path", "a check by TCP has no path");
@@ -391,6 +423,11 @@ impl Reader<'_> {
 
     fn attributes(&mut self) -> Attributes {
         let mut attributes = self.pairs("attributes");
+        for key in
+            ["load_balancing.cross_zone.enabled", "access_logs.s3.enabled", "deletion_protection.enabled"]
+        {
+            self.check_truth("attributes", key, &attributes);
+        }
         let mut set = |reader: &mut Self, annotation: &str, key: &str, value: String| {
             if attributes.get(key).is_some_and(|given| *given != value) {
                 reader.refuse(annotation, &format!("`{key}` in {PREFIX}attributes says otherwise"));
@@ -424,16 +461,20 @@ impl Reader<'_> {
 
     fn target_attributes(&mut self) -> Attributes {
         let attributes = self.pairs("target-group-attributes");
-        for key in ["preserve_client_ip.enabled", "proxy_protocol_v2.enabled"] {
-            if attributes.get(key).is_some_and(|value| value != "true" && value != "false") {
-                self.refuse("target-group-attributes", &format!("`{key}` can be `true` or `false`"));
-            }
+        for key in ["preserve_client_ip.enabled", "proxy_protocol_v2.enabled", "stickiness.enabled"] {
+            self.check_truth("target-group-attributes", key, &attributes);
         }
         attributes
     }
 
+    fn check_truth(&mut self, annotation: &str, key: &str, attributes: &Attributes) {
+        if attributes.get(key).is_some_and(|value| value != "true" && value != "false") {
+            self.refuse(annotation, &format!("`{key}` can be `true` or `false`"));
+        }
+    }
+
     fn private_addresses(&mut self) -> Vec<String> {
-        let addresses = self.list("private-ipv4-addresses");
+        let addresses = self.different("private-ipv4-addresses");
         if let Some(wrong) = addresses.iter().find(|address| address.parse::<Ipv4Addr>().is_err()) {
             let family = if wrong.parse::<IpAddr>().is_ok() { "IPv4 " } else { "" };
             let why = format!("`{wrong}` is not an {family}address");

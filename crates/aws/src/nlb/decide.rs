@@ -17,7 +17,7 @@ use super::step::Step;
 use super::subnets::{self, NoSubnets};
 use super::{defaults, names, rules};
 use crate::SecurityGroupMode;
-use crate::client::{NewListener, NewLoadBalancer, NewTargetGroup};
+use crate::client::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup};
 use crate::model::{Listener, Permission, Tags, Target};
 
 /// What is known besides what the owner has.
@@ -217,6 +217,22 @@ impl<'a> Decision<'a> {
     }
 
     fn decide(&mut self, groups: &Groups) {
+        // Nothing is made for a load balancer that cannot be.
+        let subnets = match self.balancer {
+            Some(_) => Ok(Vec::new()),
+            None => subnets::choose(self.spec, self.scene.shared, self.scene.settings),
+        };
+        let subnets = match subnets {
+            Ok(subnets) => subnets,
+            Err(NoSubnets::Look(look)) => {
+                self.next.looks.insert(look);
+                return;
+            }
+            Err(NoSubnets::Problem(problem)) => {
+                self.next.problem = Some(problem);
+                return;
+            }
+        };
         self.next.told.extend(self.scene.nodes.told.iter().cloned());
         self.next.address = self.balancer.map(|found| found.balancer.dns_name.clone());
         self.tell_what_cannot_change(groups);
@@ -249,7 +265,7 @@ impl<'a> Decision<'a> {
             if let Some(ids) = filtered
                 && self.is_open_on_nodes()
             {
-                self.create(ids);
+                self.create(subnets, ids);
             }
             return;
         };
@@ -305,6 +321,16 @@ impl<'a> Decision<'a> {
         }
         if spec.name != found.name && spec.name != names::load_balancer(&spec.owner) {
             tell(format!("load balancer {} cannot be renamed to {}; {again}", found.name, spec.name));
+        }
+        for (key, wanted) in
+            [("eip-allocations", &spec.allocations), ("private-ipv4-addresses", &spec.private_addresses)]
+        {
+            if wanted.iter().any(|address| !found.addresses.contains(address)) {
+                tell(format!(
+                    "load balancer {} keeps its addresses, whatever annotation {PREFIX}{key} says; {again}",
+                    found.name
+                ));
+            }
         }
     }
 
@@ -517,20 +543,8 @@ impl<'a> Decision<'a> {
         self.next.steps.push(Step::Forbid { group: group.group.id.clone(), direction, permissions });
     }
 
-    fn create(&mut self, groups: BTreeSet<String>) {
+    fn create(&mut self, subnets: Vec<NewSubnet>, groups: BTreeSet<String>) {
         let spec = self.spec;
-        let subnets = match subnets::choose(spec, self.scene.shared, self.scene.settings) {
-            Ok(subnets) => subnets,
-            Err(NoSubnets::Look(look)) => {
-                self.next.steps.clear();
-                self.next.looks.insert(look);
-                return;
-            }
-            Err(NoSubnets::Problem(problem)) => {
-                self.next.problem = Some(problem);
-                return;
-            }
-        };
         self.next.steps.push(Step::CreateBalancer(NewLoadBalancer {
             name: spec.name.clone(),
             scheme: spec.scheme.to_string(),

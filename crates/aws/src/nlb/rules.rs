@@ -8,7 +8,7 @@ use portcullis_core::{Cidr, Family, Owner};
 use super::asked::TargetKind;
 use super::settings::{NodeRules, Settings};
 use super::snapshot::Shared;
-use super::spec::{Spec, transports};
+use super::spec::{Backend, Spec, transports};
 use crate::model::{HealthCheck, Peer, Permission, Permissions};
 
 /// What clients may send: to each port, and what they need to find out how large packets may be.
@@ -43,16 +43,24 @@ pub(super) fn ports(spec: &Spec) -> BTreeSet<(&'static str, u16)> {
     for listening in spec.listeners.values() {
         let backend = &listening.backend;
         for transport in transports(backend.protocol) {
-            all.insert((*transport, backend.port));
-            all.extend(backend.addresses.iter().map(|(_, port)| (*transport, *port)));
+            all.extend(target_ports(backend).into_iter().map(|port| (*transport, port)));
         }
-        match health_port(&backend.health) {
-            Some(port) => drop(all.insert(("tcp", port))),
-            None if backend.addresses.is_empty() => drop(all.insert(("tcp", backend.port))),
-            None => all.extend(backend.addresses.iter().map(|(_, port)| ("tcp", *port))),
-        }
+        all.extend(health_ports(backend).into_iter().map(|port| ("tcp", port)));
     }
     all
+}
+
+/// The ports of targets, each of which may have its own; where none is there yet, the one they will have.
+fn target_ports(backend: &Backend) -> BTreeSet<u16> {
+    if backend.addresses.is_empty() {
+        return BTreeSet::from([backend.port]);
+    }
+    backend.addresses.iter().map(|(_, port)| *port).collect()
+}
+
+/// Where targets are checked.
+fn health_ports(backend: &Backend) -> BTreeSet<u16> {
+    health_port(&backend.health).map_or_else(|| target_ports(backend), |port| BTreeSet::from([port]))
 }
 
 fn health_port(check: &HealthCheck) -> Option<u16> {
@@ -149,15 +157,18 @@ pub(super) fn own_node_rules(spec: &Spec, from: &OwnNodeRules<'_>) -> Permission
                 for listening in spec.listeners.values() {
                     let backend = &listening.backend;
                     for transport in transports(backend.protocol) {
-                        all.insert(Permission::ports(transport, backend.port, backend.port, peer.clone()));
+                        for port in target_ports(backend) {
+                            all.insert(Permission::ports(transport, port, port, peer.clone()));
+                        }
                     }
                 }
                 all.extend(spec.path_mtu.then(|| path_mtu(peer)).flatten());
             }
             for range in subnets.iter().filter(|range| range.family() == Family::V4) {
                 for listening in spec.listeners.values() {
-                    let port = health_port(&listening.backend.health).unwrap_or(listening.backend.port);
-                    all.insert(Permission::ports("tcp", port, port, Peer::Range(*range)));
+                    for port in health_ports(&listening.backend) {
+                        all.insert(Permission::ports("tcp", port, port, Peer::Range(*range)));
+                    }
                 }
             }
             all

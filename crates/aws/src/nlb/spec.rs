@@ -12,7 +12,7 @@ use smol_str::SmolStr;
 
 use super::asked::{Asked, Health, PREFIX, TargetKind};
 use super::names;
-use super::settings::Settings;
+use super::settings::{NodeRules, Settings};
 use crate::ProbeMode;
 use crate::model::{Attributes, HealthCheck, Peer, Tags};
 
@@ -100,6 +100,7 @@ impl Spec {
         tags.extend(asked.tags);
         tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "owned".to_owned());
         tags.extend(owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)));
+        told.extend(without_effect(wanted, dual_stack));
         let subnets = if asked.subnets.is_empty() { settings.subnets.clone() } else { asked.subnets };
         let ids = wanted.members().iter().filter_map(|member| instance_id(member.reference()?));
         let machines: Machines = match asked.target_kind {
@@ -156,16 +157,44 @@ impl Spec {
             return Err(refused(what, "Remove it, or make the load balancer internal."));
         }
         // One place is for the group that all load balancers have.
-        let most = settings.groups_per_load_balancer - 1;
+        let shared = settings.node_rules == NodeRules::Shared && self.manage_backend;
+        let most = settings.groups_per_load_balancer - usize::from(shared);
         if let Some(groups) = self.groups.as_ref().filter(|groups| groups.len() > most) {
             let what = format!(
-                "annotation {PREFIX}security-groups names {} groups, and there is room for {most}",
-                groups.len()
+                "annotation {PREFIX}security-groups names {} groups, and there is room for {most}: {}",
+                groups.len(),
+                groups.join(", ")
             );
             return Err(refused(what, "Name fewer."));
         }
+        for (port, listening) in &self.listeners {
+            let health = &listening.backend.health;
+            if health.timeout > health.interval {
+                let what = format!(
+                    "annotation {PREFIX}healthcheck-timeout is `{}`: it is longer than the interval of {} s",
+                    health.timeout, health.interval
+                );
+                return Err(refused(what, "Correct it, or set the interval, too."));
+            }
+            if self.dual_stack && listening.transports().contains(&"udp") {
+                let what =
+                    format!("port {port} is for UDP, which a load balancer for both families does not take");
+                return Err(refused(
+                    what,
+                    &format!("Remove the port, or set {PREFIX}ip-address-type to `ipv4`."),
+                ));
+            }
+        }
         Ok(())
     }
+}
+
+/// Ranges of a family that the load balancer does not have.
+fn without_effect(wanted: &LoadBalancer, dual_stack: bool) -> Vec<String> {
+    let ranges = wanted.admission().ranges.ranges().iter();
+    let idle = ranges.filter(|range| !dual_stack && range.family() == Family::V6);
+    idle.map(|range| format!("the source range {range} has no effect: the load balancer has IPv4 only"))
+        .collect()
 }
 
 /// Who may connect, as rules have it.

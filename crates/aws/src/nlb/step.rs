@@ -119,6 +119,7 @@ impl Step {
                 state: "provisioning".to_owned(),
                 ip_address_type: new.ip_address_type.clone(),
                 subnets: new.subnets.iter().map(|subnet| subnet.id.clone()).collect(),
+                addresses: chosen_addresses(new).collect(),
                 groups: new.groups.iter().cloned().collect(),
             }),
             Step::CreatePool(new) => Made::Pool(TargetGroup {
@@ -171,7 +172,9 @@ impl Step {
                 };
                 holding.groups.insert(id, Group { group, seen: false });
             }
-            (Step::CreateBalancer(new), Made::Balancer(balancer)) => {
+            (Step::CreateBalancer(new), Made::Balancer(mut balancer)) => {
+                // AWS may not tell of them before it is ready.
+                balancer.addresses.extend(chosen_addresses(new));
                 let new = Balancer {
                     tags: new.tags.clone(),
                     seen: false,
@@ -291,6 +294,12 @@ impl Step {
             _ => {}
         }
     }
+}
+
+/// The addresses that a load balancer to be made is to have.
+fn chosen_addresses(new: &NewLoadBalancer) -> impl Iterator<Item = String> {
+    let subnets = new.subnets.iter();
+    subnets.flat_map(|subnet| subnet.allocation.iter().chain(&subnet.private_address)).cloned()
 }
 
 /// A listener as it will be.

@@ -76,6 +76,14 @@ pub(super) fn given(spec: &Spec, shared: &Shared, settings: &Settings) -> Result
                 );
             }
         };
+        if !has_families(subnet, spec) {
+            return refused(
+                format!(
+                    "names `{name}`, which has no addresses of IPv6, and the load balancer has both families"
+                ),
+                "Name subnets that have, or make the load balancer one for IPv4.",
+            );
+        }
         if let Some(other) = zones.insert(subnet.zone.as_str(), name) {
             let what = format!("names `{other}` and `{name}`, which are both in {}", subnet.zone);
             return refused(what, "Name one for each zone.");
@@ -98,7 +106,10 @@ fn found(spec: &Spec, shared: &Shared, settings: &Settings) -> Result<Vec<String
     let own = format!("{CLUSTER}{}", settings.cluster);
     let mut best: BTreeMap<&str, (bool, bool, &Subnet)> = BTreeMap::new();
     for subnet in known.iter().filter(|subnet| {
-        is_for(subnet, &own) && is_usual(&subnet.zone, settings) && (internal || is_public(subnet, tables))
+        is_for(subnet, &own)
+            && is_usual(&subnet.zone, settings)
+            && (internal || is_public(subnet, tables))
+            && has_families(subnet, spec)
     }) {
         let marked = subnet.tags.get(role).is_some_and(|value| value.is_empty() || value == "1");
         let rank = (!marked, !subnet.tags.contains_key(&own), subnet);
@@ -111,8 +122,12 @@ fn found(spec: &Spec, shared: &Shared, settings: &Settings) -> Result<Vec<String
     }
     if best.is_empty() {
         let kind = if internal { "" } else { "public " };
+        let both = if spec.dual_stack { " with IPv6" } else { "" };
         return Err(NoSubnets::Problem(Problem::new(
-            format!("{}: there is no {kind}subnet for a load balancer in {}.", spec.owner, settings.vpc),
+            format!(
+                "{}: there is no {kind}subnet{both} for a load balancer in {}.",
+                spec.owner, settings.vpc
+            ),
             "Nothing was made.",
             format!("Tag subnets with {role}=1, or name them with {PREFIX}subnets."),
         )));
@@ -124,6 +139,11 @@ fn found(spec: &Spec, shared: &Shared, settings: &Settings) -> Result<Vec<String
 fn is_for(subnet: &Subnet, own: &str) -> bool {
     let mut clusters = subnet.tags.keys().filter(|key| key.starts_with(CLUSTER)).peekable();
     clusters.peek().is_none() || clusters.any(|key| key == own)
+}
+
+/// Whether a subnet has addresses of all families that a load balancer is to have.
+fn has_families(subnet: &Subnet, spec: &Spec) -> bool {
+    !spec.dual_stack || !subnet.ranges6.is_empty()
 }
 
 /// Whether a zone is one of the region itself: `eu-west-1a`. Others are far away, and take part only when named.

@@ -105,6 +105,7 @@ fn aws() -> Snapshot {
         vpc: "vpc-1".into(),
         zone: zone.into(),
         range: Some(range.parse().unwrap()),
+        ranges6: vec!["2001:db8::/64".parse().unwrap()],
         ..Subnet::default()
     };
     let shared = &mut snapshot.shared;
@@ -376,6 +377,9 @@ fn tags_are_as_told() {
 #[test]
 fn a_plan_says_it_in_words() {
     let mut run = Run::new(settings(SecurityGroupMode::Managed));
+    for subnet in run.0.snapshot.shared.subnets.iter_mut().flatten() {
+        subnet.ranges6.clear();
+    }
     let service = Service { ranges: Some(vec!["203.0.113.0/24"]), ..Service::web() };
     run.want("web", &service).unwrap();
     let before = run.0.snapshot.clone();

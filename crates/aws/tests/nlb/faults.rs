@@ -26,6 +26,7 @@ fn after() -> Service<'static> {
             ("attributes", "load_balancing.cross_zone.enabled=true"),
             ("additional-resource-tags", "team=a"),
         ],
+        ..Service::default()
     }
 }
 

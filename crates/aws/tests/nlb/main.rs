@@ -2,8 +2,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+mod annotations;
+mod budgets;
+mod changes;
 mod faults;
+mod groups;
+mod held;
+mod listeners;
 mod moto;
+mod nodes;
+mod ranges;
 mod record;
+mod refused;
 mod scene;
 mod strict;
+mod subnets;

@@ -28,10 +28,14 @@ impl Account<'_> {
         self.provider_with(mode, |_| ())
     }
 
-    /// A provider that knows nothing yet, as after a start.
     pub(crate) fn provider_with(self, mode: &str, change: impl FnOnce(&mut Settings)) -> Provider {
+        self.provider_by(&format!("NLBSecurityGroupMode = {mode}"), change)
+    }
+
+    /// A provider that knows nothing yet, as after a start; by what a cloud-config says.
+    pub(crate) fn provider_by(self, global: &str, change: impl FnOnce(&mut Settings)) -> Provider {
         let credentials = Credentials::new(self.key, self.secret, None, None, "test");
-        let (config, _) = CloudConfig::parse(&format!("[Global]\nNLBSecurityGroupMode = {mode}\n")).unwrap();
+        let (config, _) = CloudConfig::parse(&format!("[Global]\n{global}\n")).unwrap();
         let endpoint = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| self.url.to_owned());
         let endpoints = Endpoints::new(self.region, &config, endpoint).unwrap();
         let options =
@@ -60,6 +64,17 @@ pub(crate) fn fake(change: impl FnOnce(&mut Config)) -> Fake {
     Fake::start(config).unwrap()
 }
 
+/// The same, with IPv6 in the VPC and its subnets.
+pub(crate) fn dual_stack() -> Fake {
+    fake(|config| {
+        let world = &mut config.world;
+        world.vpcs.get_mut("vpc-1").unwrap().range6 = Some("2001:db8:1::/56".parse().unwrap());
+        for (subnet, range) in [("subnet-a", "2001:db8:1:1::/64"), ("subnet-b", "2001:db8:1:2::/64")] {
+            world.subnets.get_mut(subnet).unwrap().range6 = Some(range.parse().unwrap());
+        }
+    })
+}
+
 pub(crate) fn account(fake: &Fake) -> Account<'_> {
     Account {
         region: "eu-central-1",
@@ -82,11 +97,27 @@ pub(crate) struct Service<'a> {
     pub(crate) ranges: Option<Vec<&'a str>>,
     pub(crate) nodes: Vec<&'a str>,
     pub(crate) annotations: Vec<(&'a str, &'a str)>,
+    /// Ports of which more is said than two numbers.
+    pub(crate) listeners: Vec<Listener>,
+    /// Whether it is for IPv6, too.
+    pub(crate) dual: bool,
+    /// Addresses of pods, which are its members instead of the nodes, each with its own port.
+    pub(crate) pods: Vec<(&'a str, u16)>,
+    pub(crate) uid: &'a str,
 }
 
 impl Default for Service<'_> {
     fn default() -> Self {
-        Service { ports: vec![(80, 30080)], ranges: None, nodes: vec!["i-1", "i-2"], annotations: Vec::new() }
+        Service {
+            ports: vec![(80, 30080)],
+            ranges: None,
+            nodes: vec!["i-1", "i-2"],
+            annotations: Vec::new(),
+            listeners: Vec::new(),
+            dual: false,
+            pods: Vec::new(),
+            uid: "1234",
+        }
     }
 }
 
@@ -94,23 +125,25 @@ impl Service<'_> {
     pub(crate) fn want(&self, name: &str) -> Want {
         let listeners = self.ports.iter();
         let listeners = listeners.map(|(port, to)| Listener::new(*port, ListenerProtocol::Tcp, *to).unwrap());
+        let listeners: Vec<Listener> = listeners.chain(self.listeners.iter().cloned()).collect();
+        let families = if self.dual { &[Family::V4, Family::V6][..] } else { &[Family::V4] };
         let ranges = SourceRanges::parse(self.ranges.clone()).unwrap();
         let admission = Admission { ranges, empty_means: EmptyMeans::Everyone };
-        let members: Vec<Member> = self
-            .nodes
-            .iter()
-            .zip(1_u8..)
-            .map(|(id, number)| {
-                let member = Member::new(*id, [IpAddr::from([10, 0, 1, number])]).unwrap();
-                member.with_reference(format!("aws:///zone/{id}"))
-            })
-            .collect();
-        let wanted =
-            LoadBalancer::new(name, Scheme::InternetFacing, [Family::V4], listeners.collect(), admission);
+        let nodes = self.nodes.iter().zip(1_u8..).map(|(id, number)| {
+            let member = Member::new(*id, [IpAddr::from([10, 0, 1, number])]).unwrap();
+            member.with_reference(format!("aws:///zone/{id}"))
+        });
+        let pods = self.pods.iter().map(|(address, to)| {
+            let ports: Vec<_> = listeners.iter().map(|listener| (listener.port(), *to)).collect();
+            Member::new(*address, [address.parse().unwrap()]).unwrap().with_ports(ports)
+        });
+        let members: Vec<Member> = if self.pods.is_empty() { nodes.collect() } else { pods.collect() };
+        let families = families.iter().copied();
+        let wanted = LoadBalancer::new(name, Scheme::InternetFacing, families, listeners, admission);
         let annotations = self.annotations.iter();
         Want {
             owner: owner(name),
-            uid: "1234".into(),
+            uid: self.uid.into(),
             target: Target::Present(wanted.unwrap().with_members(members).unwrap()),
             parameters: annotations
                 .map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()))

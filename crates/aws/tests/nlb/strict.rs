@@ -14,14 +14,15 @@ fn lets_in(world: &World, name: &str) -> Vec<String> {
     group.map(SecurityGroup::lets_in).unwrap_or_default()
 }
 
-fn count(fake: &Fake) -> (usize, usize) {
+/// How many calls there were since the last time: those that change something, and those that look.
+pub(crate) fn count(fake: &Fake) -> (usize, usize) {
     let (all, changing) = (fake.calls().len(), fake.mutating_calls());
     fake.clear_calls();
     (changing, all - changing)
 }
 
 /// The world as it was before anything was made.
-fn is_untouched(fake: &Fake) {
+pub(crate) fn is_untouched(fake: &Fake) {
     let world = fake.state();
     assert!(world.load_balancers.is_empty(), "{:?}", world.load_balancers);
     assert!(world.target_groups.is_empty(), "{:?}", world.target_groups);

@@ -1,0 +1,121 @@
+//! How many calls are made, besides those that `calls_are_few` counts.
+
+use portcullis_core::{Outcome, Provider as _};
+
+use crate::scene::{Service, account, fake, gone};
+use crate::strict::count;
+
+const PORTS: [(u16, u16); 3] = [(80, 30080), (443, 30443), (8080, 30880)];
+
+#[tokio::test]
+async fn a_node_more_takes_one_call_for_each_target_group() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let names: Vec<String> = (0..10).map(|number| format!("web{number}")).collect();
+    let service = |nodes: &[&'static str]| Service {
+        ports: PORTS.to_vec(),
+        nodes: nodes.to_vec(),
+        ..Service::default()
+    };
+    for name in &names {
+        assert_eq!(provider.sync(&service(&["i-1", "i-2"]).want(name)).await.outcome, Outcome::Done);
+    }
+    let each = async |nodes: &[&'static str]| {
+        count(&fake);
+        for name in &names {
+            assert_eq!(provider.sync(&service(nodes).want(name)).await.outcome, Outcome::Done);
+        }
+        count(&fake)
+    };
+    let (changing, looking) = each(&["i-1", "i-2", "i-3"]).await;
+    assert_eq!(changing, names.len() * PORTS.len());
+    assert!(looking <= 1, "{looking}: one look at the new machine is for all");
+    assert_eq!(each(&["i-1", "i-2", "i-3"]).await, (0, 0));
+    assert_eq!(each(&["i-1", "i-2"]).await, (names.len() * PORTS.len(), 0));
+}
+
+#[tokio::test]
+async fn attributes_take_one_call_for_each_object_that_has_them() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    assert_eq!(provider.sync(&Service::default().want("first")).await.outcome, Outcome::Done);
+    for number in 1..=3_usize {
+        let service = Service {
+            ports: PORTS[..number].to_vec(),
+            annotations: vec![
+                ("cross-zone-load-balancing-enabled", "true"),
+                (
+                    "target-group-attributes",
+                    "preserve_client_ip.enabled=false,proxy_protocol_v2.enabled=true",
+                ),
+            ],
+            ..Service::default()
+        };
+        count(&fake);
+        assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+        let (changing, looking) = count(&fake);
+        assert_eq!(changing, 5 + 3 * number + 1 + number);
+        assert!(looking <= 4, "{looking}");
+        assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done);
+    }
+}
+
+#[tokio::test]
+async fn a_look_at_all_takes_as_many_calls_for_many_as_for_one() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let mut looked = Vec::new();
+    for number in 0..20 {
+        assert_eq!(
+            provider.sync(&Service::default().want(&format!("web{number}"))).await.outcome,
+            Outcome::Done
+        );
+        count(&fake);
+        assert_eq!(provider.look_at_all().await.unwrap(), []);
+        looked.push(count(&fake));
+    }
+    assert!(looked.iter().all(|one| *one == looked[0]), "{looked:?}");
+    assert_eq!(looked[0].0, 0);
+    assert!(looked[0].1 <= 4, "{looked:?}");
+}
+
+#[tokio::test]
+async fn a_close_look_takes_three_calls_and_two_for_each_port() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    for number in 1..=3_usize {
+        let service = Service { ports: PORTS[..number].to_vec(), ..Service::default() };
+        assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+        count(&fake);
+        assert!(!provider.look_closely(&crate::scene::owner("web")).await.unwrap());
+        let (changing, looking) = count(&fake);
+        assert_eq!(changing, 0);
+        assert!(looking <= 3 + 2 * number, "{looking}");
+    }
+}
+
+#[tokio::test]
+async fn a_port_or_a_range_more_takes_few_calls() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let service =
+        Service { ports: PORTS[..2].to_vec(), ranges: Some(vec!["192.0.2.0/24"]), ..Service::default() };
+    assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+    let moved = Service { ports: vec![PORTS[0], (444, 30443)], ..service.clone() };
+    let ranges = Service { ranges: Some(vec!["198.51.100.0/24", "203.0.113.0/24"]), ..moved.clone() };
+    let node_port = Service { ports: vec![PORTS[0], (444, 30444)], ..ranges.clone() };
+    // What it takes at most: to open, to change, to close.
+    for (what, service, most) in [
+        // A rule in, a target group, its targets, a listener; then the old listener, target group and rule.
+        ("a port", &moved, 7),
+        // Rules in, and out again.
+        ("ranges", &ranges, 2),
+        // A rule out, a target group, its targets, the listener; then the old target group and rule.
+        ("a node port", &node_port, 6),
+    ] {
+        count(&fake);
+        assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done, "{what}");
+        let (changing, looking) = count(&fake);
+        assert!(changing <= most && looking <= 1, "{what}: {changing} and {looking}");
+    }
+}

@@ -168,6 +168,7 @@ impl<P: Provider> Context<P> {
                 key(service)
             );
             info!(service = %key(service), finalizer, who, "it is looked after by another one");
+            self.forget(&self.owner(service));
             self.tell(service, Weight::Warning, "LoadBalancerNotOurs", &message).await;
             return Ok(());
         }
@@ -197,17 +198,17 @@ impl<P: Provider> Context<P> {
     /// What a Service wants; the load balancer is told apart, since there may be something wrong with it.
     async fn want(&self, service: &Service) -> Result<Want, Problem> {
         let parameters = parameters(service);
-        let wanted = match self.provider.members(&parameters)? {
+        let (wanted, nodes) = match self.provider.members(&parameters)? {
             Members::Nodes(labels) => {
                 let nodes = self.nodes.members(&labels);
-                load_balancer(service, nodes, true)?
+                (load_balancer(service, nodes, true)?, Arc::default())
             }
             Members::Endpoints => {
                 let members = self.slices.members(service).await;
-                load_balancer(service, members.into(), false)?
+                (load_balancer(service, members.into(), false)?, self.nodes.members(&BTreeMap::new()))
             }
         };
-        Ok(self.wanting(service, Target::Present(wanted)))
+        Ok(Want { nodes, ..self.wanting(service, Target::Present(wanted)) })
     }
 
     fn wanting(&self, service: &Service, target: Target) -> Want {
@@ -216,6 +217,7 @@ impl<P: Provider> Context<P> {
             uid: service.uid().unwrap_or_default(),
             target,
             parameters: parameters(service),
+            nodes: Arc::default(),
         }
     }
 
@@ -250,7 +252,12 @@ impl<P: Provider> Context<P> {
         for told in &report.told {
             self.tell(service, Weight::Warning, "LoadBalancerNotAsAsked", told).await;
         }
-        let published = self.publish(service, &report).await;
+        // What is not known of AWS yet is no reason to take an address away.
+        let published = match &report.outcome {
+            Outcome::Done => self.publish(service, &report).await,
+            _ if report.addresses.is_empty() => Ok(()),
+            _ => self.publish(service, &report).await,
+        };
         self.last().insert(want.owner.clone(), want);
         let (failed, words) = if only_members {
             ("UpdateLoadBalancerFailed", "Error updating load balancer with new hosts")
@@ -476,6 +483,7 @@ impl<P: Provider> Context<P> {
                 uid: String::new(),
                 target: Target::Gone,
                 parameters: BTreeMap::new(),
+                nodes: Arc::default(),
             };
             match self.provider.sync(&want).await.outcome {
                 Outcome::Done => info!(%owner, "what it left behind is gone"),
@@ -491,7 +499,7 @@ impl<P: Provider> Context<P> {
     /// Whether nobody is left who could want something: a Service that is gone, or what all of them shared.
     async fn is_gone(&self, owner: &Owner) -> bool {
         if owner.kind() != "Service" {
-            return true;
+            return owner.kind() == "Cluster" && owner.name() == self.settings.cluster;
         }
         let api: Api<Service> = Api::namespaced(self.client.clone(), owner.namespace().unwrap_or_default());
         // By the API itself: a cache may be behind. Another one of its name may be there by now, which wants no load

@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use crate::{LoadBalancer, Owner};
+use crate::{LoadBalancer, Member, Owner};
 
 /// What someone wants to be so.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +15,8 @@ pub struct Want {
     pub target: Target,
     /// What is said to one provider only, by its own keys: for a Service, its annotations.
     pub parameters: BTreeMap<String, String>,
+    /// The nodes that members run on, where members are not nodes themselves.
+    pub nodes: Arc<[Member]>,
 }
 
 /// What should be there for an owner.

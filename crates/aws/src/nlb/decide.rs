@@ -7,7 +7,7 @@ use portcullis_core::{Direction, Owner, Problem, Scheme};
 use smol_str::ToSmolStr;
 
 use super::arrange::{Parts, Room, arrange};
-use super::asked::PREFIX;
+use super::asked::{PREFIX, TargetKind};
 use super::look::Look;
 use super::node_side::NodeSide;
 use super::settings::Settings;
@@ -284,11 +284,14 @@ impl<'a> Decision<'a> {
     }
 
     fn is_open_on_nodes(&mut self) -> bool {
-        let open = self.scene.nodes.is_open_for(&self.spec.owner);
-        if !open {
+        if let Some(steps) = self.scene.nodes.own.get(&self.spec.owner) {
+            self.next.steps.extend(steps.iter().cloned());
+            return false;
+        }
+        if !self.scene.nodes.open {
             self.next.waits = Some("the nodes' groups do not let it in yet".to_owned());
         }
-        open
+        self.scene.nodes.open
     }
 
     fn tell_what_cannot_change(&mut self, groups: &Groups) {
@@ -393,7 +396,8 @@ impl<'a> Decision<'a> {
     fn targets(&self, listening: &Listening) -> BTreeSet<Target> {
         let shared = self.scene.shared;
         let runs = |id: &str| !shared.looked_for.contains(id) || shared.instances.contains_key(id);
-        let machines = self.spec.machines.iter().filter(|id| runs(id)).map(|id| Target {
+        let is_target = self.spec.target_kind == TargetKind::Instance;
+        let machines = self.spec.machines.iter().filter(|id| is_target && runs(id)).map(|id| Target {
             id: id.clone(),
             port: listening.backend.port,
             outside: false,
@@ -764,11 +768,16 @@ fn is_as(known: &Listener, wanted: &NewListener) -> bool {
 /// Which keys were written besides ours, so that they can be taken away again.
 const TAGS_KEY: &str = "portcullis.dev/tags";
 
+/// What stands between keys in a list of them.
+const BETWEEN: &str = "=";
+
 /// The tags with a list of those that are not ours by their key.
 fn wanted_tags(tags: &Tags) -> Tags {
     let others =
         tags.keys().filter(|key| !key.starts_with("portcullis.dev/") && !key.starts_with("kubernetes.io/"));
-    let list = others.cloned().collect::<Vec<_>>().join(" ");
+    // Keys may have blanks in them. Those with the sign between them stay when nobody wants them any more.
+    let others = others.filter(|key| !key.contains(BETWEEN));
+    let list = others.cloned().collect::<Vec<_>>().join(BETWEEN);
     let mut tags = tags.clone();
     // A longer one cannot be written; those tags stay when nobody wants them any more.
     if !list.is_empty() && list.chars().count() <= 256 {
@@ -781,7 +790,7 @@ fn wanted_tags(tags: &Tags) -> Tags {
 fn tag_changes(known: &Tags, wanted: &Tags) -> (Tags, Vec<String>) {
     let add = wanted.iter().filter(|(key, value)| known.get(*key) != Some(value));
     let add = add.map(|(key, value)| (key.clone(), value.clone())).collect();
-    let written = known.get(TAGS_KEY).map(String::as_str).unwrap_or_default().split(' ');
+    let written = known.get(TAGS_KEY).map(String::as_str).unwrap_or_default().split(BETWEEN);
     let mut remove: Vec<String> = written
         .chain([TAGS_KEY])
         .filter(|key| known.contains_key(*key) && !wanted.contains_key(*key))

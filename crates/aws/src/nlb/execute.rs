@@ -137,6 +137,18 @@ async fn own_groups(client: &Client, owner: &Owner) -> Result<Vec<SecurityGroup>
 }
 
 impl Seen {
+    /// The same without groups that were changed since it was looked at.
+    pub(super) fn without(self, changed: impl Fn(&str) -> bool) -> Self {
+        let others = |found: Vec<SecurityGroup>| {
+            found.into_iter().filter(|group| !changed(&group.id)).collect::<Vec<_>>()
+        };
+        match self {
+            Seen::Groups(asked, found) => Seen::Groups(asked, others(found)),
+            Seen::Own(owner, found) => Seen::Own(owner, others(found)),
+            seen => seen,
+        }
+    }
+
     /// Takes in what was seen.
     pub(super) fn take_in(self, snapshot: &mut Snapshot) {
         match self {

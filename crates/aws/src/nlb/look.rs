@@ -46,7 +46,7 @@ impl Look {
             Look::Subnets => shared.subnets.is_some(),
             Look::RouteTables => shared.route_tables.is_some(),
             Look::Instance(id) => shared.looked_for.contains(id),
-            Look::SharedGroup(id) => shared.groups.contains_key(id) || shared.named.contains(id),
+            Look::SharedGroup(id) => shared.knows(id),
             Look::NamedGroup(name) => shared.named.contains(name),
             _ => false,
         }

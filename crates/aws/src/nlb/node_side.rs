@@ -6,6 +6,7 @@ use std::sync::Arc;
 use portcullis_core::{Direction, Owner};
 use smol_str::SmolStr;
 
+use super::asked::TargetKind;
 use super::decide::{self, Groups};
 use super::look::Look;
 use super::rules::{self, OwnNodeRules};
@@ -28,22 +29,19 @@ pub(super) struct NodeSide {
     pub(super) needs_backend: bool,
     /// That group, once it can be used.
     pub(super) backend: Option<String>,
-    /// Owners whose rules are not all there yet.
-    pub(super) closed: BTreeSet<Owner>,
+    /// What is to be opened for one owner only, where it is not yet. Each does that for itself: what cannot be opened for
+    /// one keeps nobody else waiting.
+    pub(super) own: BTreeMap<Owner, Vec<Step>>,
     /// Whether the rules for all are there.
     pub(super) open: bool,
-    /// The marks on rules that are there.
+    /// The marks on rules that are there and that nobody wants.
     pub(super) marks: BTreeSet<String>,
     /// Groups that are let in by rules of ours.
     pub(super) let_in: BTreeSet<String>,
 }
 
 impl NodeSide {
-    pub(super) fn is_open_for(&self, owner: &Owner) -> bool {
-        self.open && !self.closed.contains(owner)
-    }
-
-    /// Whether rules are there that are only for that owner.
+    /// Whether rules are there that were only for that owner.
     pub(super) fn is_marked(&self, owner: &Owner) -> bool {
         self.marks.contains(&rules::mark(owner))
     }
@@ -109,7 +107,7 @@ impl NodeSide {
         let tag = format!("kubernetes.io/cluster/{}", settings.cluster);
         for id in nodes {
             let Some(instance) = shared.instances.get(id) else { continue };
-            let unknown = instance.groups.iter().filter(|group| !shared.groups.contains_key(*group));
+            let unknown = instance.groups.iter().filter(|group| !shared.knows(group));
             let unknown: BTreeSet<Look> = unknown.map(|group| Look::SharedGroup(group.clone())).collect();
             if !unknown.is_empty() {
                 self.looks.extend(unknown);
@@ -130,6 +128,13 @@ impl NodeSide {
                     ));
                 }
             }
+        }
+        let hidden = |spec: &Spec| spec.target_kind == TargetKind::Ip && spec.machines.is_empty();
+        if settings.node_rules != NodeRules::Off && self.groups.is_empty() && specs.values().any(hidden) {
+            self.told.push(
+                "it is not known on which machines the pods run, so that nothing is opened there: name the nodes' groups in the configuration"
+                    .to_owned(),
+            );
         }
         self.told.sort_unstable();
         self.told.truncate(1);
@@ -195,9 +200,10 @@ impl NodeSide {
     /// The rules that are wanted, by whom.
     fn wanted(&self, specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, settings: &Settings) -> WantedRules {
         let mut wanted = WantedRules::new();
-        if let Some(backend) = self.backend.as_deref().filter(|_| self.needs_backend) {
+        let backend = self.backend.as_deref().filter(|_| self.needs_backend);
+        if let Some(backend) = backend {
             let owner = backend_owner(settings);
-            let rules = rules::shared_node_rules(backend, &owner, specs.values(), settings);
+            let rules = rules::shared_node_rules(backend, &owner, settings);
             wanted.insert(owner, rules);
         }
         let empty = Holding::default();
@@ -215,10 +221,14 @@ impl NodeSide {
                     let subnets = subnets::ranges(&snapshot.shared, &found.balancer.subnets)?;
                     Some(OwnNodeRules::Clients { subnets })
                 }),
+                Ok(groups) if *groups == Groups::Managed || spec.manage_backend => {
+                    backend.map(|backend| OwnNodeRules::Besides { backend, settings })
+                }
                 _ => None,
             };
-            if let Some(from) = from {
-                wanted.insert(spec.owner.clone(), rules::own_node_rules(spec, &from));
+            let rules = from.map(|from| rules::own_node_rules(spec, &from)).unwrap_or_default();
+            if !rules.is_empty() {
+                wanted.insert(spec.owner.clone(), rules);
             }
         }
         wanted
@@ -244,11 +254,10 @@ impl NodeSide {
                 .values()
                 .flat_map(|holding| holding.balancers.values())
                 .any(|found| backend.is_some_and(|backend| found.balancer.groups.contains(backend)));
-        let mut complete = true;
+        let mut closing = Vec::new();
         for group in snapshot.shared.groups.values() {
             let ours: Permissions =
                 group.ingress.iter().filter(|(_, mark)| mark.starts_with(&marks)).map(owned).collect();
-            self.marks.extend(ours.values().cloned());
             for permission in ours.keys() {
                 if let Peer::Group(id) = &permission.peer {
                     self.let_in.insert(id.clone());
@@ -256,26 +265,31 @@ impl NodeSide {
             }
             let is_nodes = self.groups.contains(&group.id);
             if is_nodes {
-                complete &= self.open_in(group, wanted, &shared_owner);
+                self.open_in(group, wanted, &shared_owner);
             }
             let mut surplus: Permissions = ours
                 .iter()
                 .filter(|(permission, _)| !is_nodes || !all.contains(permission))
-                .filter(|(_, mark)| **mark != shared_mark || !backend_used)
                 .map(owned)
                 .collect();
+            self.marks.extend(surplus.values().cloned());
             if !surplus.is_empty() {
-                let staying = staying(specs, snapshot, opened);
+                let staying = staying(specs, snapshot, opened, &shared_mark);
                 surplus.retain(|_, mark| !staying.contains(mark));
+                surplus.retain(|_, mark| *mark != shared_mark || self.open && !backend_used);
             }
-            if !surplus.is_empty() && complete {
+            if !surplus.is_empty() {
                 let step = Step::Forbid {
                     group: group.id.clone(),
                     direction: Direction::Ingress,
                     permissions: surplus,
                 };
-                self.steps.push((Place::Shared, step));
+                closing.push((Place::Shared, step));
             }
+        }
+        // What is for all is open before anything of it is closed.
+        if self.open {
+            self.steps.extend(closing);
         }
         // Once nobody has it, and nobody lets it in.
         if let Some(id) =
@@ -285,39 +299,43 @@ impl NodeSide {
         }
     }
 
-    /// Opens what is missing in a group of the nodes; whether nothing was.
-    fn open_in(&mut self, group: &SecurityGroup, wanted: &WantedRules, shared_owner: &Owner) -> bool {
-        let mut missing = Permissions::new();
+    /// Opens what is missing in a group of the nodes.
+    fn open_in(&mut self, group: &SecurityGroup, wanted: &WantedRules, shared_owner: &Owner) {
         for (owner, permissions) in wanted {
-            let lacking =
-                permissions.iter().filter(|(permission, _)| !group.ingress.contains_key(*permission));
-            let before = missing.len();
-            missing.extend(lacking.map(owned));
-            if missing.len() > before {
-                if owner == shared_owner {
-                    self.open = false;
-                } else {
-                    self.closed.insert(owner.clone());
-                }
+            let missing: Permissions = permissions
+                .iter()
+                .filter(|(permission, _)| !group.ingress.contains_key(*permission))
+                .map(owned)
+                .collect();
+            if missing.is_empty() {
+                continue;
+            }
+            let step =
+                Step::Permit { group: group.id.clone(), direction: Direction::Ingress, permissions: missing };
+            if owner == shared_owner {
+                self.open = false;
+                self.steps.push((Place::Shared, step));
+            } else {
+                self.own.entry(owner.clone()).or_default().push(step);
             }
         }
-        if missing.is_empty() {
-            return true;
-        }
-        let step =
-            Step::Permit { group: group.id.clone(), direction: Direction::Ingress, permissions: missing };
-        self.steps.push((Place::Shared, step));
-        false
     }
 }
 
 /// What may not be closed yet, by its mark: what is for owners for which not all is open that they want, or whose load
-/// balancer is still there.
-fn staying(specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, opened: &BTreeSet<Owner>) -> BTreeSet<String> {
+/// balancer is still there; and what is for all, while there are load balancers of whom it is not known what they need.
+fn staying(
+    specs: &BTreeMap<Owner, Spec>,
+    snapshot: &Snapshot,
+    opened: &BTreeSet<Owner>,
+    shared_mark: &str,
+) -> BTreeSet<String> {
     let waiting = specs.keys().filter(|owner| !opened.contains(*owner));
     let others = snapshot.holdings.iter().filter(|(owner, _)| !specs.contains_key(*owner));
-    let there = others.filter(|(_, holding)| !holding.balancers.is_empty()).map(|(owner, _)| owner);
-    waiting.chain(there).map(rules::mark).collect()
+    let there: Vec<&Owner> =
+        others.filter(|(_, holding)| !holding.balancers.is_empty()).map(|(owner, _)| owner).collect();
+    let shared = Some(shared_mark.to_owned()).filter(|_| !there.is_empty());
+    waiting.chain(there).map(rules::mark).chain(shared).collect()
 }
 
 fn owned((permission, mark): (&Permission, &String)) -> (Permission, String) {

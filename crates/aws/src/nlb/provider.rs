@@ -16,7 +16,7 @@ use super::decide::Next;
 use super::execute::{self, Seen};
 use super::look::Look;
 use super::node_side::NodeSide;
-use super::refresh::{self, KnownTags, Recent, owner_of};
+use super::refresh::{self, Known, KnownTags, Recent, owner_of};
 use super::round::{self, Progress, Wanted};
 use super::settings::Settings;
 use super::simulation::{NoPlan, Simulation};
@@ -67,7 +67,9 @@ struct State {
     /// When everything was looked at, by the start of it.
     looked: Option<Instant>,
     /// Why what is shared could not be done, and when.
-    trouble: Option<(Instant, String)>,
+    trouble: Option<(Instant, CallError)>,
+    /// How often in a row what is shared was not as it was known.
+    surprises: usize,
 }
 
 impl State {
@@ -117,6 +119,19 @@ impl State {
         step.take_in(place, made, &mut self.snapshot);
     }
 
+    /// What was not there, or not as needed, may be by the next time: whoever was told of it may have mended it.
+    fn look_again_next_time(&mut self, owner: &Owner) {
+        if let Some(holding) = self.snapshot.known(owner) {
+            holding.taken.clear();
+        }
+        let shared = &mut self.snapshot.shared;
+        let is_there =
+            |name: &String| shared.groups.values().any(|group| group.id == *name || group.name == *name);
+        shared.named.retain(is_there);
+        shared.subnets = None;
+        shared.route_tables = None;
+    }
+
     /// What an owner has is not known any more: something came otherwise than expected.
     fn doubt(&mut self, owner: &Owner) {
         let Some(holding) = self.snapshot.known(owner) else { return };
@@ -130,10 +145,9 @@ impl State {
             pool.attributes = None;
             self.uncertain.insert(arn.clone());
         }
-        for id in holding.groups.keys() {
-            self.uncertain.insert(id.clone());
-        }
+        self.uncertain.extend(holding.groups.keys().cloned());
         holding.taken.clear();
+        self.uncertain.extend(self.snapshot.shared.groups.keys().cloned());
         self.progress.verified.remove(owner);
     }
 }
@@ -211,7 +225,7 @@ impl Provider {
     }
 
     pub(super) fn spec(&self, want: &Want, wanted: &LoadBalancer) -> Result<(Spec, Vec<String>), Problem> {
-        Spec::new(&want.owner, &want.uid, wanted, &want.parameters, &self.0.settings)
+        Spec::new(want, wanted, &self.0.settings)
     }
 
     fn addresses(&self, owner: &Owner) -> Vec<Address> {
@@ -301,23 +315,28 @@ impl Provider {
             return (failed(owner, &error), Next::default());
         }
         for _ in 0..ROUNDS {
-            let (nodes, next) = {
+            let (nodes, next, news, shared) = {
                 let mut state = self.state();
                 let nodes = self.nodes(&state);
                 let next = self.next(&state, owner, &nodes);
-                if next.opened {
-                    state.progress.opened.insert(owner.clone());
-                }
-                (nodes, next)
+                let news = next.opened && state.progress.opened.insert(owner.clone());
+                let shared = next.steps.iter().any(|step| step.is_shared(&state.snapshot));
+                (nodes, next, news, shared)
             };
             let looks: BTreeSet<Look> = next.looks.union(&nodes.looks).cloned().collect();
             let outcome = if !looks.is_empty() {
                 self.look(&looks).await
-            } else if self.is_shared_work_due(&nodes) {
+            } else if next.problem.is_none() && self.is_shared_work_due(&nodes) {
                 self.do_shared().await;
                 continue;
             } else if next.steps.is_empty() {
+                // Once all is open that is wanted, the nodes may have something to close.
+                if news {
+                    continue;
+                }
                 return (self.outcome(owner, &next), next);
+            } else if shared {
+                self.perform_shared(owner).await
             } else {
                 self.perform(owner, &next.steps).await
             };
@@ -325,30 +344,59 @@ impl Provider {
             // It came otherwise than was known: what is there is looked at afresh, and decided anew.
             self.state().doubt(owner);
             surprises += 1;
-            let unexpected = matches!(error.cause, Cause::NotFound | Cause::Exists);
-            if !unexpected || surprises > SURPRISES {
+            if !self.is_surprise(&error, surprises) || surprises > SURPRISES {
                 return (failed(owner, &error), next);
             }
             info!(%owner, %error, "something is not as it was known, and is looked at again");
             if let Err(error) = self.look_at_everything(Instant::now()).await {
                 return (failed(owner, &error), next);
             }
+            self.note_taken(owner, &error);
         }
         warn!(%owner, "no end is in sight; it is left for later");
         (later("it changes all the time"), Next::default())
     }
 
+    /// Whether a call may only have failed because something is not as it was known.
+    fn is_surprise(&self, error: &CallError, times: usize) -> bool {
+        // A machine that was running may have stopped since; AWS refuses the others with it.
+        if error.action == "RegisterTargets" && error.cause == Cause::Invalid && times == 1 {
+            let shared = &mut self.state().snapshot.shared;
+            shared.instances.clear();
+            shared.looked_for.clear();
+            return true;
+        }
+        matches!(error.cause, Cause::NotFound | Cause::Exists)
+    }
+
+    /// Something of a name that we wanted to give is there, and was not found among what is ours.
+    fn note_taken(&self, owner: &Owner, error: &CallError) {
+        let mut state = self.state();
+        let Some(spec) = state.wanted.present.get(owner).cloned() else { return };
+        if error.cause != Cause::Exists {
+            return;
+        }
+        let holding = state.snapshot.holding(owner);
+        if error.action == "CreateLoadBalancer" && holding.balancers.is_empty() {
+            holding.taken.insert(spec.name.clone());
+        }
+        if error.action == "CreateTargetGroup" {
+            let names = spec.listeners.iter();
+            let names = names.map(|(port, listening)| names::target_group(&spec, *port, &listening.backend));
+            let is_there = |name: &String| holding.pools.values().any(|pool| pool.group.name == *name);
+            let taken: Vec<String> = names.filter(|name| !is_there(name)).collect();
+            holding.taken.extend(taken);
+        }
+    }
+
     fn outcome(&self, owner: &Owner, next: &Next) -> Outcome {
         if let Some(problem) = &next.problem {
-            // The next time it is looked whether the name is still taken.
-            if let Some(holding) = self.state().snapshot.known(owner) {
-                holding.taken.clear();
-            }
+            self.state().look_again_next_time(owner);
             return Outcome::Blocked(problem.clone());
         }
         if let Some(why) = &next.waits {
             let trouble = self.state().trouble.as_ref().map(|(_, trouble)| trouble.clone());
-            return later(&trouble.unwrap_or_else(|| why.clone()));
+            return trouble.map_or_else(|| later(why), |trouble| failed(owner, &trouble));
         }
         let mut state = self.state();
         // The last one takes along what all shared.
@@ -357,7 +405,7 @@ impl Provider {
             && let Some((_, trouble)) = &state.trouble
             && !self.nodes(&state).steps.is_empty()
         {
-            return later(trouble);
+            return failed(owner, trouble);
         }
         if state.wanted.gone.remove(owner) {
             state.progress.opened.remove(owner);
@@ -381,9 +429,11 @@ impl Provider {
         for (place, step) in steps {
             match execute::perform(&self.0.client, &step).await {
                 Ok(made) => {
+                    info!(step = step.name(), object = step.object(), "done for all load balancers");
                     let mut state = self.state();
                     state.done(&place, &step, made);
                     state.trouble = None;
+                    state.surprises = 0;
                 }
                 Err(error) if is_gone_already(&step, &error) => {
                     self.state().done(&place, &step, Made::Nothing);
@@ -401,7 +451,11 @@ impl Provider {
     /// Whatever it was, what is shared is looked at afresh.
     fn doubt_shared(&self, error: &CallError) {
         let mut state = self.state();
-        state.trouble = Some((Instant::now(), error.to_string()));
+        state.surprises += 1;
+        let surprise = matches!(error.cause, Cause::NotFound | Cause::Exists);
+        if !surprise || state.surprises > SURPRISES {
+            state.trouble = Some((Instant::now(), error.clone()));
+        }
         let known: Vec<String> = state.snapshot.shared.groups.keys().cloned().collect();
         state.uncertain.extend(known);
         state.doubt(&super::node_side::backend_owner(&self.0.settings));
@@ -427,10 +481,12 @@ impl Provider {
     }
 
     async fn see(&self, looks: &BTreeSet<Look>) -> Result<(), CallError> {
+        let start = Instant::now();
         let seen = execute::look(&self.0.client, &self.0.settings, looks).await?;
-        let mut state = self.state();
+        let state = &mut *self.state();
         for seen in seen {
-            seen.take_in(&mut state.snapshot);
+            let changed = |id: &str| state.changed.get(id).is_some_and(|when| *when >= start);
+            seen.without(changed).take_in(&mut state.snapshot);
         }
         Ok(())
     }
@@ -499,6 +555,17 @@ impl Provider {
         Ok(())
     }
 
+    /// Does what is next for an owner in groups that others change too, one owner at a time.
+    async fn perform_shared(&self, owner: &Owner) -> Result<(), CallError> {
+        let _held = self.0.shared.lock().await;
+        let steps: Vec<Step> = {
+            let state = self.state();
+            let next = self.next(&state, owner, &self.nodes(&state));
+            next.steps.into_iter().filter(|step| step.is_shared(&state.snapshot)).collect()
+        };
+        self.perform(owner, &steps).await
+    }
+
     /// Does steps that do not need each other, together. The first error is given, once all have ended.
     async fn perform(&self, owner: &Owner, steps: &[Step]) -> Result<(), CallError> {
         let place = Place::Owner(owner.clone());
@@ -508,7 +575,10 @@ impl Provider {
         let mut state = self.state();
         for (step, outcome) in steps.iter().zip(outcomes) {
             match outcome {
-                Ok(made) => state.done(&place, step, made),
+                Ok(made) => {
+                    info!(%owner, step = step.name(), object = step.object(), "done");
+                    state.done(&place, step, made);
+                }
                 Err(error) if is_gone_already(step, &error) => state.done(&place, step, Made::Nothing),
                 Err(error) => first = first.and(Err(error)),
             }
@@ -532,10 +602,12 @@ impl Provider {
     /// Owners that have something, and of whom nobody said anything. What all share is wanted as long as anybody is there.
     fn unwanted<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Owner> {
         let shared = super::node_side::backend_owner(&self.0.settings);
+        let is_alone = state.wanted.present.is_empty()
+            && state.snapshot.holdings.values().all(|holding| holding.balancers.is_empty());
         state.snapshot.holdings.keys().filter(move |owner| {
             !state.wanted.present.contains_key(owner)
                 && !state.wanted.gone.contains(*owner)
-                && (**owner != shared || state.wanted.present.is_empty())
+                && (**owner != shared || is_alone)
         })
     }
 
@@ -544,7 +616,9 @@ impl Provider {
         {
             let mut state = self.state();
             let holding = state.snapshot.holdings.get(&want.owner);
+            // Who is on the way out was looked for already.
             if !want.parameters.contains_key(Owner::ADOPTED_KEY)
+                || state.wanted.gone.contains(&want.owner)
                 || holding.is_some_and(|holding| !holding.balancers.is_empty())
             {
                 return Ok(());
@@ -564,8 +638,7 @@ impl Provider {
             if state.looked.is_some_and(|looked| looked >= since) {
                 return Ok(());
             }
-            let others: BTreeSet<String> = state.snapshot.shared.groups.keys().cloned().collect();
-            (self.known_tags(&state), state.looked.map(|_| others))
+            (self.known_tags(&state), state.looked.map(|_| Known::of(&state.snapshot.shared)))
         };
         let start = Instant::now();
         let found =
@@ -610,17 +683,14 @@ impl portcullis_core::Provider for Provider {
     }
 
     async fn sync(&self, want: &Want) -> Report {
+        let stopped = |outcome| Report { addresses: self.addresses(&want.owner), ..Report::new(outcome) };
+        if let Err(error) = self.look_for_adopted(want).await {
+            return stopped(failed(&want.owner, &error));
+        }
         let told = match self.take(want) {
             Ok(told) => told,
-            Err(problem) => {
-                let addresses = self.addresses(&want.owner);
-                return Report { outcome: Outcome::Blocked(problem), addresses, told: Vec::new() };
-            }
+            Err(problem) => return stopped(Outcome::Blocked(problem)),
         };
-        if let Err(error) = self.look_for_adopted(want).await {
-            let outcome = failed(&want.owner, &error);
-            return Report { outcome, addresses: self.addresses(&want.owner), told };
-        }
         let (outcome, next) = self.work(&want.owner).await;
         let mut report = Report { outcome, addresses: self.addresses(&want.owner), told };
         report.told.extend(next.told);
@@ -628,7 +698,9 @@ impl portcullis_core::Provider for Provider {
     }
 
     async fn preview(&self, want: &Want) -> Result<PlanView, Problem> {
-        self.plan(want, Instant::now()).await
+        // Whoever only asks is content with what was seen a moment ago: there may be many who ask.
+        let now = Instant::now();
+        self.plan(want, now.checked_sub(SETTLING).unwrap_or(now)).await
     }
 
     fn forget(&self, owner: &Owner) {
@@ -637,6 +709,7 @@ impl portcullis_core::Provider for Provider {
         state.wanted.gone.remove(owner);
         state.progress.opened.remove(owner);
         state.progress.verified.remove(owner);
+        state.doubt(owner);
     }
 
     fn forgotten(&self) -> Vec<Owner> {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::execute::{self, Seen};
 use super::look::Look;
 use super::provider::Provider;
-use super::refresh::{self, Everything, KnownTags, owner_of};
+use super::refresh::{self, Again, Everything, KnownTags, owner_of};
 use super::settings::Settings;
 use super::spec::instance_id;
 use crate::client::{CallError, Client};
@@ -276,6 +276,7 @@ impl Record {
         let written = balancers.clone().map(|found| (found.balancer.arn.clone(), found.tags.clone()));
         let tags = written.chain(pools.clone().map(|found| (found.group.arn.clone(), found.tags.clone())));
         Everything {
+            again: Again::default(),
             groups,
             others,
             tags: tags.collect(),

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use portcullis_core::Owner;
 
-use super::execute::tag_filter;
+use super::execute::{self, Seen, tag_filter};
+use super::look::Look;
 use super::rules;
 use super::settings::Settings;
-use super::snapshot::{Balancer, Group, Pool, Snapshot};
+use super::snapshot::{Balancer, Group, Pool, Shared, Snapshot};
 use crate::client::{CallError, Client};
 use crate::model::{LoadBalancer, SecurityGroup, Tags, TargetGroup};
 
@@ -22,34 +23,69 @@ pub(super) struct Everything {
     pub(super) others: Vec<SecurityGroup>,
     /// What is written on load balancers and target groups that were not known.
     pub(super) tags: BTreeMap<String, Tags>,
+    /// What was known before, as it is now.
+    pub(super) again: Again,
+}
+
+/// What is known of what is not ours, by id, and is looked at again: others change it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Known {
+    pub(super) groups: BTreeSet<String>,
+    pub(super) machines: BTreeSet<String>,
+    pub(super) subnets: bool,
+    pub(super) route_tables: bool,
+}
+
+impl Known {
+    pub(super) fn of(shared: &Shared) -> Self {
+        Known {
+            groups: shared.groups.keys().cloned().collect(),
+            machines: shared.looked_for.clone(),
+            subnets: shared.subnets.is_some(),
+            route_tables: shared.route_tables.is_some(),
+        }
+    }
+}
+
+/// What of it was looked at again.
+#[derive(Debug, Default)]
+pub(super) struct Again {
+    groups: BTreeSet<String>,
+    seen: Vec<Seen>,
 }
 
 /// What was written on objects when they were last looked at; nobody else changes whose they are.
 pub(super) type KnownTags = BTreeMap<String, Tags>;
 
 /// Looks at everything: load balancers, target groups and groups, each by few calls. What is written on those that are
-/// known is not looked at again. `others` are the groups of others that are known; without them, all groups are looked at
-/// for rules of ours.
+/// known is not looked at again. `others` is what is known of what is not ours; without it, all groups are looked at for
+/// rules of ours.
 pub(super) async fn look_at_everything(
     client: &Client,
     settings: &Settings,
     known: &KnownTags,
-    others: Option<&BTreeSet<String>>,
+    others: Option<&Known>,
 ) -> Result<Everything, CallError> {
+    let mut again = Again::default();
     let (groups, shared) = if let Some(others) = others {
         let cluster = vec![settings.cluster.clone()];
         let groups = client.security_groups(&[(&tag_filter(Owner::CLUSTER_KEY), &cluster)]).await?;
         let mut shared = Vec::new();
-        for some in others.iter().cloned().collect::<Vec<_>>().chunks(200) {
+        for some in others.groups.iter().cloned().collect::<Vec<_>>().chunks(200) {
             shared.extend(client.security_groups(&[("group-id", some)]).await?);
         }
+        let subnets = others.subnets.then_some(Look::Subnets);
+        let tables = others.route_tables.then_some(Look::RouteTables);
+        let machines = others.machines.iter().cloned().map(Look::Instance);
+        let looks = machines.chain(subnets).chain(tables).collect();
+        again = Again { groups: others.groups.clone(), seen: execute::look(client, settings, &looks).await? };
         (groups, shared)
     } else {
         let vpc = vec![settings.vpc.clone()];
         own_and_marked(client.security_groups(&[("vpc-id", &vpc)]).await?, &settings.cluster)
     };
     let (balancers, pools, tags) = look_at_balancers(client, settings, known).await?;
-    Ok(Everything { groups, balancers, pools, others: shared, tags })
+    Ok(Everything { groups, balancers, pools, others: shared, tags, again })
 }
 
 /// Load balancers and target groups of the VPC, and what is written on those that are not known.
@@ -96,6 +132,10 @@ impl Everything {
         recent: &Recent,
     ) {
         tags.extend(self.tags);
+        let arns =
+            self.balancers.iter().map(|found| &found.arn).chain(self.pools.iter().map(|pool| &pool.arn));
+        let arns: BTreeSet<&String> = arns.collect();
+        tags.retain(|arn, _| arns.contains(arn) || recent.changed.contains(arn));
         let mut seen = BTreeSet::new();
         for group in self.groups {
             let Some(owner) = owner_of(&group.tags, cluster) else { continue };
@@ -143,14 +183,25 @@ impl Everything {
                 }
             }
         }
+        let mut missing = self.again.groups;
         for group in self.others {
+            missing.remove(&group.id);
             if !recent.is_fresh(&group.id) {
                 snapshot.shared.groups.insert(group.id.clone(), group);
             }
         }
-        // Those that did not run may by now.
         let shared = &mut snapshot.shared;
-        shared.looked_for.retain(|id| shared.instances.contains_key(id));
+        shared.groups.retain(|id, _| !missing.contains(id) || recent.changed.contains(id));
+        // What was not there may be by now.
+        let is_there =
+            |name: &String| shared.groups.values().any(|group| group.id == *name || group.name == *name);
+        shared.named.retain(is_there);
+        for seen in self.again.seen {
+            if let Seen::Instances(asked, _) = &seen {
+                snapshot.shared.instances.retain(|id, _| !asked.contains(id));
+            }
+            seen.take_in(snapshot);
+        }
         let stays = |id: &String| seen.contains(id) || recent.changed.contains(id);
         for holding in snapshot.holdings.values_mut().map(Arc::make_mut) {
             holding.groups.retain(|id, _| stays(id));

@@ -122,35 +122,31 @@ pub(super) fn marks(cluster: &str) -> String {
 }
 
 /// What the nodes' groups let in for all load balancers: node ports and the health port, from the group that all of
-/// them have; and the ports of pods, where these are the targets.
-pub(super) fn shared_node_rules<'a>(
-    backend: &str,
-    owner: &Owner,
-    specs: impl Iterator<Item = &'a Spec>,
-    settings: &Settings,
-) -> Permissions {
+/// them have.
+pub(super) fn shared_node_rules(backend: &str, owner: &Owner, settings: &Settings) -> Permissions {
     let peer = || Peer::Group(backend.to_owned());
     let (first, last) = settings.node_ports;
-    let mut all = BTreeSet::from([
+    let all = [
         Permission::ports("tcp", first, last, peer()),
         Permission::ports("udp", first, last, peer()),
         Permission::ports("tcp", settings.probe_port, settings.probe_port, peer()),
-    ]);
-    for spec in specs {
-        let outside = ports(spec)
-            .into_iter()
-            .filter(|(_, port)| !(first..=last).contains(port) && *port != settings.probe_port);
-        all.extend(outside.map(|(transport, port)| Permission::ports(transport, port, port, peer())));
-    }
+    ];
     all.into_iter().map(|permission| (permission, mark(owner))).collect()
 }
 
 /// What the nodes' groups let in for one load balancer only: from its own group, or, if it can have none, from its
-/// clients, and from its own addresses for the checks.
+/// clients, and from its own addresses for the checks and what does not show its clients' addresses.
 pub(super) fn own_node_rules(spec: &Spec, from: &OwnNodeRules<'_>) -> Permissions {
     let mark = mark(&spec.owner);
     let all: BTreeSet<Permission> = match from {
         OwnNodeRules::Group(group) => egress(spec, &BTreeSet::from([Peer::Group((*group).to_owned())])),
+        OwnNodeRules::Besides { backend, settings } => {
+            let (first, last) = settings.node_ports;
+            let besides = |port: &u16| !(first..=last).contains(port) && *port != settings.probe_port;
+            let peer = Peer::Group((*backend).to_owned());
+            let ports = ports(spec).into_iter().filter(|(_, port)| besides(port));
+            ports.map(|(transport, port)| Permission::ports(transport, port, port, peer.clone())).collect()
+        }
         OwnNodeRules::Clients { subnets } => {
             let mut all = BTreeSet::new();
             for peer in &spec.clients {
@@ -169,6 +165,11 @@ pub(super) fn own_node_rules(spec: &Spec, from: &OwnNodeRules<'_>) -> Permission
                     for port in health_ports(&listening.backend) {
                         all.insert(Permission::ports("tcp", port, port, Peer::Range(*range)));
                     }
+                    if !keeps_client_addresses(spec, &listening.backend) {
+                        for port in target_ports(&listening.backend) {
+                            all.insert(Permission::ports("tcp", port, port, Peer::Range(*range)));
+                        }
+                    }
                 }
             }
             all
@@ -177,10 +178,24 @@ pub(super) fn own_node_rules(spec: &Spec, from: &OwnNodeRules<'_>) -> Permission
     all.into_iter().map(|permission| (permission, mark.clone())).collect()
 }
 
+/// Whether targets see the addresses of clients, as AWS has it unless told otherwise: of UDP always, of TCP if they are
+/// machines.
+fn keeps_client_addresses(spec: &Spec, backend: &Backend) -> bool {
+    if transports(backend.protocol).contains(&"udp") {
+        return true;
+    }
+    match spec.target_attributes.get("preserve_client_ip.enabled").map(String::as_str) {
+        Some(set) => set == "true",
+        None => spec.target_kind == TargetKind::Instance,
+    }
+}
+
 /// For whom the nodes are opened.
 pub(super) enum OwnNodeRules<'a> {
     /// Whoever has that group.
     Group(&'a str),
+    /// Whoever has the group that all load balancers have, on ports that are not open for all of them.
+    Besides { backend: &'a str, settings: &'a Settings },
     /// The clients themselves, whose addresses the nodes see.
     Clients { subnets: Vec<Cidr> },
 }

@@ -79,6 +79,13 @@ pub(super) struct Shared {
     pub(super) named: BTreeSet<String>,
 }
 
+impl Shared {
+    /// Whether a group was looked for, whether it is there or not.
+    pub(super) fn knows(&self, group: &str) -> bool {
+        self.groups.contains_key(group) || self.named.contains(group)
+    }
+}
+
 impl Holding {
     pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.balancers.is_empty() && self.pools.is_empty()

@@ -25,7 +25,8 @@ pub(super) struct Spec {
     pub(super) scheme: Scheme,
     pub(super) dual_stack: bool,
     pub(super) target_kind: TargetKind,
-    /// The machines that are sent to, where these are the targets. Those who have the same share them.
+    /// The machines that packets go to: they are the targets, or the targets run on them. Those who have the same share
+    /// them.
     pub(super) machines: Arc<Machines>,
     /// By their ports.
     pub(super) listeners: BTreeMap<u16, Listening>,
@@ -87,12 +88,11 @@ pub(super) fn transports(protocol: &str) -> &'static [&'static str] {
 impl Spec {
     /// What is wanted, and what is to be told about it.
     pub(super) fn new(
-        owner: &Owner,
-        uid: &str,
+        want: &Want,
         wanted: &LoadBalancer,
-        parameters: &BTreeMap<String, String>,
         settings: &Settings,
     ) -> Result<(Self, Vec<String>), Problem> {
+        let Want { owner, uid, parameters, nodes, .. } = want;
         let (asked, mut told) = Asked::parse(owner, parameters)?;
         let dual_stack = asked.dual_stack.unwrap_or_else(|| wanted.families().contains(&Family::V6));
         let listeners = listeners(owner, wanted, &asked, settings, &mut told)?;
@@ -102,15 +102,16 @@ impl Spec {
         tags.extend(owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)));
         told.extend(without_effect(wanted, dual_stack));
         let subnets = if asked.subnets.is_empty() { settings.subnets.clone() } else { asked.subnets };
-        let ids = wanted.members().iter().filter_map(|member| instance_id(member.reference()?));
-        let machines: Machines = match asked.target_kind {
-            TargetKind::Instance => ids.map(SmolStr::new).collect(),
-            TargetKind::Ip => Machines::new(),
+        let hosts = match asked.target_kind {
+            TargetKind::Instance => wanted.members(),
+            TargetKind::Ip => nodes,
         };
+        let ids = hosts.iter().filter_map(|member| instance_id(member.reference()?));
+        let machines: Machines = ids.map(SmolStr::new).collect();
         let spec = Spec {
             machines: Arc::new(machines),
             owner: owner.clone(),
-            uid: uid.to_owned(),
+            uid: uid.clone(),
             name: asked.name.unwrap_or_else(|| names::load_balancer(owner)),
             scheme: asked.scheme,
             dual_stack,
@@ -135,7 +136,7 @@ impl Spec {
     pub(super) fn of(want: &Want, settings: &Settings) -> Result<Option<Self>, Problem> {
         match &want.target {
             Target::Present(wanted) => {
-                let made = Spec::new(&want.owner, &want.uid, wanted, &want.parameters, settings);
+                let made = Spec::new(want, wanted, settings);
                 made.map(|(spec, _)| Some(spec))
             }
             Target::Gone => Ok(None),

@@ -66,6 +66,44 @@ impl Step {
         )
     }
 
+    /// What it does, in a word.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Step::CreateGroup { .. } => "create security group",
+            Step::Permit { .. } => "open",
+            Step::Forbid { .. } => "close",
+            Step::TagGroup { .. } | Step::Tag { .. } => "tag",
+            Step::UntagGroup { .. } | Step::Untag { .. } => "untag",
+            Step::DeleteGroup { .. } => "delete security group",
+            Step::CreateBalancer(_) => "create load balancer",
+            Step::SetGroups { .. } => "set security groups",
+            Step::SetSubnets { .. } => "set subnets",
+            Step::SetIpAddressType { .. } => "set address type",
+            Step::SetAttributes { .. } | Step::SetPoolAttributes { .. } => "set attributes",
+            Step::DeleteBalancer { .. } => "delete load balancer",
+            Step::CreatePool(_) => "create target group",
+            Step::Check { .. } => "set health check",
+            Step::Register { .. } => "register targets",
+            Step::Deregister { .. } => "deregister targets",
+            Step::DeletePool { .. } => "delete target group",
+            Step::CreateListener { .. } => "create listener",
+            Step::ModifyListener { .. } => "change listener",
+            Step::DeleteListener { .. } => "delete listener",
+        }
+    }
+
+    /// On what it does it.
+    pub(super) fn object(&self) -> &str {
+        match self {
+            Step::CreateGroup { name, .. } => name,
+            Step::CreateBalancer(new) => &new.name,
+            Step::CreatePool(new) => &new.name,
+            Step::ModifyListener { arn, .. } | Step::DeleteListener { arn, .. } => arn,
+            Step::Tag { arns, .. } | Step::Untag { arns, .. } => arns.first().map_or("", String::as_str),
+            step => step.removes().or_else(|| step.changes()).unwrap_or_default(),
+        }
+    }
+
     /// What it takes away, by id.
     pub(super) fn removes(&self) -> Option<&str> {
         match self {
@@ -143,9 +181,16 @@ impl Step {
     /// Takes in what is so now that the step was done.
     pub(super) fn take_in(&self, place: &Place, made: Made, snapshot: &mut Snapshot) {
         match place {
+            Place::Owner(_) if self.is_shared(snapshot) => self.take_in_shared(snapshot),
             Place::Owner(owner) => self.take_in_own(made, snapshot.holding(owner)),
             Place::Shared => self.take_in_shared(snapshot),
         }
+    }
+
+    /// Whether it changes a group that is not ours.
+    pub(super) fn is_shared(&self, snapshot: &Snapshot) -> bool {
+        let (Step::Permit { group, .. } | Step::Forbid { group, .. }) = self else { return false };
+        snapshot.shared.groups.contains_key(group)
     }
 
     fn take_in_shared(&self, snapshot: &mut Snapshot) {

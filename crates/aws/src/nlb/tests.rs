@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portcullis_core::{
     Admission, EmptyMeans, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer, Member,
-    Owner, Probe, Scheme, SourceRanges,
+    Owner, Probe, Scheme, SourceRanges, Target, Want,
 };
 use proptest::prelude::*;
 
@@ -88,8 +88,14 @@ impl Service {
         .unwrap();
         let parameters =
             self.annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), value.clone()));
-        Spec::new(&owner(name), "uid", &wanted, &parameters.collect(), settings)
-            .map_err(|problem| problem.to_string())
+        let want = Want {
+            owner: owner(name),
+            uid: "uid".to_owned(),
+            target: Target::Gone,
+            parameters: parameters.collect(),
+            nodes: [].into(),
+        };
+        Spec::new(&want, &wanted, settings).map_err(|problem| problem.to_string())
     }
 }
 

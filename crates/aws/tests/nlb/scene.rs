@@ -7,7 +7,7 @@ use std::time::Duration;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use portcullis_aws::{Client, CloudConfig, Endpoints, Limits, Options, PREFIX, Provider, Settings};
-use portcullis_aws_fake::{Config, Fake, World};
+use portcullis_aws_fake::{Config, Fake, TargetGroup, World};
 use portcullis_core::{
     Admission, EmptyMeans, Family, Listener, ListenerProtocol, LoadBalancer, Member, Owner, Scheme,
     SourceRanges, Target, Want,
@@ -137,7 +137,8 @@ impl Service<'_> {
             let ports: Vec<_> = listeners.iter().map(|listener| (listener.port(), *to)).collect();
             Member::new(*address, [address.parse().unwrap()]).unwrap().with_ports(ports)
         });
-        let members: Vec<Member> = if self.pods.is_empty() { nodes.collect() } else { pods.collect() };
+        let nodes: Vec<Member> = nodes.collect();
+        let members: Vec<Member> = if self.pods.is_empty() { nodes.clone() } else { pods.collect() };
         let families = families.iter().copied();
         let wanted = LoadBalancer::new(name, Scheme::InternetFacing, families, listeners, admission);
         let annotations = self.annotations.iter();
@@ -148,6 +149,7 @@ impl Service<'_> {
             parameters: annotations
                 .map(|(key, value)| (format!("{PREFIX}{key}"), (*value).to_owned()))
                 .collect(),
+            nodes: nodes.into(),
         }
     }
 }
@@ -160,6 +162,8 @@ pub(crate) fn gone(name: &str) -> Want {
 /// What is there, without what is only a name that AWS gives.
 pub(crate) fn shape(world: &World) -> Vec<String> {
     let mut shape = Vec::new();
+    // One that is not used any more, and fits, serves another port as well: it keeps its name.
+    let pool = |group: &TargetGroup| format!("to {} {}", group.protocol, group.port);
     let named = |text: String| {
         world.groups.iter().fold(text, |text, (id, group)| text.replace(id.as_str(), &group.name))
     };
@@ -180,7 +184,7 @@ pub(crate) fn shape(world: &World) -> Vec<String> {
             .listeners
             .values()
             .map(|one| {
-                format!("{} {} {}", one.port, one.protocol, world.target_groups[&one.target_group].name)
+                format!("{} {} {}", one.port, one.protocol, pool(&world.target_groups[&one.target_group]))
             })
             .collect();
         ports.sort();
@@ -188,7 +192,7 @@ pub(crate) fn shape(world: &World) -> Vec<String> {
     }
     for group in world.target_groups.values() {
         let targets: Vec<_> = group.targets.keys().collect();
-        shape.push(format!("{} {:?} {:?} {targets:?}", group.name, group.tags, group.health_check));
+        shape.push(format!("{} {:?} {:?} {targets:?}", pool(group), group.tags, group.health_check));
     }
     shape.sort();
     shape

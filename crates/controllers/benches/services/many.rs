@@ -196,6 +196,7 @@ async fn work(provider: &Provider, task: &str) {
                     uid: String::new(),
                     target: Target::Gone,
                     parameters: [].into(),
+                    nodes: [].into(),
                 };
                 assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
             })
@@ -248,5 +249,6 @@ fn want(number: u16, members: &Arc<[Member]>) -> Want {
         uid: format!("uid-{number}"),
         target: Target::Present(wanted.unwrap().with_members(Arc::clone(members)).unwrap()),
         parameters: [].into(),
+        nodes: [].into(),
     }
 }

@@ -173,6 +173,7 @@ impl Hands {
             uid: held.service.uid().unwrap_or_default(),
             target: Target::Present(wanted),
             parameters,
+            nodes: Arc::default(),
         })
     }
 

@@ -189,18 +189,21 @@ impl Scene {
         }
         let unknown = invent_node_ports(&mut service);
         let parameters = parameters(&service);
-        let wanted = match portcullis_aws::members(&parameters) {
-            Members::Nodes(labels) => load_balancer(&service, members(&self.given.nodes, &labels), true)?,
+        let (wanted, nodes) = match portcullis_aws::members(&parameters) {
+            Members::Nodes(labels) => {
+                (load_balancer(&service, members(&self.given.nodes, &labels), true)?, Arc::default())
+            }
             Members::Endpoints => {
                 let slices = self.slices(&namespace, &name).await?;
-                load_balancer(&service, endpoint_members(&service, &slices).into(), false)?
+                let behind = endpoint_members(&service, &slices).into();
+                (load_balancer(&service, behind, false)?, members(&self.given.nodes, &BTreeMap::new()))
             }
         };
         let owner = Owner::new(planner.cluster(), "Service", Some(namespace), name);
         let owner = owner
             .map_err(|error| Problem::new(error.to_string(), "Nothing was changed.", "Name it otherwise."))?;
         let uid = service.uid().unwrap_or_default();
-        let want = Want { owner, uid, target: Target::Present(wanted), parameters };
+        let want = Want { owner, uid, target: Target::Present(wanted), parameters, nodes };
         Ok(Planned { plan: planner.plan(&want).await?, unknown })
     }
 

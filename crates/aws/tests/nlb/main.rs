@@ -17,3 +17,4 @@ mod refused;
 mod scene;
 mod strict;
 mod subnets;
+mod together;

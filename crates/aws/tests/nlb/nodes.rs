@@ -59,9 +59,7 @@ async fn exact_rules_are_for_each_and_go_with_it() {
     assert_eq!(held::nodes(&fake.state()), ["tcp 10256-10256 own", "udp 30053-30053 own"]);
     // Groups that were given are let in as the managed one is.
     let given = Service { annotations: vec![("security-groups", "user")], ..dns };
-    for _ in 0..2 {
-        assert_eq!(provider.sync(&given.want("dns")).await.outcome, Outcome::Done);
-    }
+    assert_eq!(provider.sync(&given.want("dns")).await.outcome, Outcome::Done);
     assert_eq!(held::nodes(&fake.state()), ["tcp 10256-10256 user", "udp 30053-30053 user"]);
     assert_eq!(provider.sync(&gone("dns")).await.outcome, Outcome::Done);
     is_untouched(&fake);
@@ -108,8 +106,6 @@ async fn what_opens_the_nodes_can_be_changed() {
     ] {
         let provider = account(&fake).provider_with("Managed", |settings| settings.node_rules = rules);
         let want = Service::default().want("web");
-        assert_eq!(provider.sync(&want).await.outcome, Outcome::Done, "{rules:?}");
-        // What is closed last is closed by whoever comes next.
         assert_eq!(provider.sync(&want).await.outcome, Outcome::Done, "{rules:?}");
         let world = fake.state();
         assert_eq!(held::nodes(&world), nodes, "{rules:?}");

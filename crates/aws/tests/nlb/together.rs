@@ -1,0 +1,202 @@
+//! Services beside each other, and an AWS that others change meanwhile.
+
+use portcullis_aws_fake::{Peer, Permission, Rule};
+use portcullis_core::{Outcome, Provider as _};
+
+use crate::held::{self, SHARED};
+use crate::scene::{Service, account, fake, gone};
+use crate::strict::is_untouched;
+
+/// A Service whose targets are pods.
+fn pods(port: u16) -> Service<'static> {
+    Service {
+        pods: vec![("10.0.1.77", port)],
+        annotations: vec![("nlb-target-type", "ip")],
+        ..Service::default()
+    }
+}
+
+/// What the nodes let in for all, and what for one besides.
+fn shared_and(more: &str) -> Vec<String> {
+    let mut all: Vec<String> = SHARED.iter().map(|rule| (*rule).to_owned()).collect();
+    all.push(more.to_owned());
+    all.sort();
+    all
+}
+
+#[tokio::test]
+async fn one_that_goes_takes_nothing_from_one_that_stays() {
+    let fake = fake(|_| ());
+    // Without groups both let in everybody's messages about sizes, by one rule.
+    let provider = account(&fake).provider("Unmanaged");
+    let other = Service { ports: vec![(443, 30443)], ..Service::default() };
+    assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+    assert_eq!(provider.sync(&other.want("shop")).await.outcome, Outcome::Done);
+    let size = "icmp 3-4 0.0.0.0/0".to_owned();
+    assert!(held::nodes(&fake.state()).contains(&size));
+    for name in ["web", "shop"] {
+        assert_eq!(provider.sync(&gone(name)).await.outcome, Outcome::Done, "{name}");
+        assert_eq!(held::nodes(&fake.state()).contains(&size), name == "web", "{name}");
+    }
+    is_untouched(&fake);
+}
+
+#[tokio::test]
+async fn pods_open_the_nodes_they_run_on() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    assert_eq!(provider.sync(&pods(8080).want("pods")).await.outcome, Outcome::Done);
+    assert_eq!(held::nodes(&fake.state()), shared_and("tcp 8080-8080 backend"));
+    assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+    assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done);
+    assert_eq!(held::nodes(&fake.state()), shared_and("tcp 8080-8080 backend"), "they are still there");
+    assert_eq!(provider.sync(&pods(9090).want("pods")).await.outcome, Outcome::Done);
+    assert_eq!(held::nodes(&fake.state()), shared_and("tcp 9090-9090 backend"));
+    assert_eq!(provider.sync(&gone("pods")).await.outcome, Outcome::Done);
+    is_untouched(&fake);
+    // Where nobody says on which nodes they are, that is told.
+    let nowhere = Service { nodes: vec![], ..pods(8080) };
+    let report = provider.sync(&nowhere.want("pods")).await;
+    assert!(report.told.iter().any(|told| told.contains("on which machines the pods run")), "{report:?}");
+}
+
+#[tokio::test]
+async fn who_has_not_spoken_yet_keeps_what_is_open() {
+    let fake = fake(|config| {
+        config.world.add_security_group("sg-pool", "pool", "vpc-1");
+        config.world.add_instance("i-9", "subnet-b", &["sg-pool"]);
+    });
+    let first = account(&fake).provider("Managed");
+    let far = Service { nodes: vec!["i-9"], ports: vec![(443, 30443)], ..Service::default() };
+    for (name, service) in [("web", Service::default()), ("pods", pods(8080)), ("far", far.clone())] {
+        assert_eq!(first.sync(&service.want(name)).await.outcome, Outcome::Done, "{name}");
+    }
+    let before = fake.state();
+    // Another process, to which only one has spoken so far.
+    let second = account(&fake).provider("Managed");
+    assert_eq!(second.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+    assert_eq!(second.look_at_all().await.unwrap(), []);
+    assert_eq!(fake.state(), before);
+    for (name, service) in [("pods", pods(8080)), ("far", far)] {
+        assert_eq!(second.sync(&service.want(name)).await.outcome, Outcome::Done, "{name}");
+    }
+    assert_eq!(fake.state(), before);
+    assert_eq!(second.sync(&gone("far")).await.outcome, Outcome::Done);
+    assert_eq!(fake.state().groups["sg-pool"].lets_in(), Vec::<String>::new(), "once all have");
+}
+
+#[tokio::test]
+async fn what_was_missing_is_looked_for_again() {
+    let fake = fake(|config| config.world.route_tables.get_mut("rtb-1").unwrap().public = false);
+    let provider = account(&fake).provider("Managed");
+    let before = fake.state();
+    let want = Service::default().want("web");
+    assert!(matches!(provider.sync(&want).await.outcome, Outcome::Blocked(_)));
+    assert_eq!(fake.state(), before, "nothing is made for one that cannot be");
+    fake.act_as_someone_else(|world| world.route_tables.get_mut("rtb-1").unwrap().public = true);
+    assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
+
+    for group in ["later", "sg-0later"] {
+        let given = Service { annotations: vec![("security-groups", group)], ..Service::default() };
+        assert!(matches!(provider.sync(&given.want("web")).await.outcome, Outcome::Blocked(_)), "{group}");
+        fake.act_as_someone_else(|world| {
+            drop(world.add_security_group("sg-0later", "later", "vpc-1").clone())
+        });
+        assert_eq!(provider.sync(&given.want("web")).await.outcome, Outcome::Done, "{group}");
+        assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
+        fake.act_as_someone_else(|world| drop(world.groups.remove("sg-0later")));
+        assert_eq!(provider.look_at_all().await.unwrap(), []);
+    }
+}
+
+#[tokio::test]
+async fn a_group_of_nodes_that_is_gone_stops_nobody() {
+    let fake = fake(|config| {
+        config.world.add_security_group("sg-pool", "pool", "vpc-1");
+        config.world.add_instance("i-9", "subnet-b", &["sg-pool"]);
+    });
+    let provider = account(&fake).provider("Managed");
+    let all = Service { nodes: vec!["i-1", "i-9"], ..Service::default() };
+    assert_eq!(provider.sync(&all.want("web")).await.outcome, Outcome::Done);
+    fake.act_as_someone_else(|world| {
+        world.instances.remove("i-9");
+        world.groups.remove("sg-pool");
+        for pool in world.target_groups.values_mut() {
+            pool.targets.retain(|target, _| target.id != "i-9");
+        }
+    });
+    let _ = provider.look_at_all().await.unwrap();
+    let more = Service { ports: vec![(443, 30443)], ..all };
+    assert_eq!(provider.sync(&more.want("shop")).await.outcome, Outcome::Done);
+    assert_eq!(held::targets(&fake.state(), "shop", 443), ["i-1:30443"]);
+}
+
+#[tokio::test]
+async fn a_machine_that_stopped_takes_nobody_along() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+    fake.act_as_someone_else(|world| {
+        "stopped".clone_into(&mut world.instances.get_mut("i-2").unwrap().state)
+    });
+    let other = Service { ports: vec![(443, 30443)], ..Service::default() };
+    assert_eq!(provider.sync(&other.want("shop")).await.outcome, Outcome::Done);
+    assert_eq!(held::targets(&fake.state(), "shop", 443), ["i-1:30443"]);
+    // It runs again: whoever looks at all sees it.
+    fake.act_as_someone_else(|world| {
+        "running".clone_into(&mut world.instances.get_mut("i-2").unwrap().state)
+    });
+    assert_eq!(provider.look_at_all().await.unwrap().len(), 1);
+    assert_eq!(provider.sync(&other.want("shop")).await.outcome, Outcome::Done);
+    assert_eq!(held::targets(&fake.state(), "shop", 443), ["i-1:30443", "i-2:30443"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_opened_for_one_is_open_for_the_others() {
+    let fake = fake(|config| {
+        let nodes = config.world.groups.get_mut("sg-nodes").unwrap();
+        for port in 1..=57 {
+            let peer = Peer::Range("192.0.2.0/24".parse().unwrap());
+            let permission = Permission { protocol: "tcp".into(), from: Some(port), to: Some(port), peer };
+            nodes.ingress.insert(permission, Rule { id: format!("sgr-{port}"), ..Rule::default() });
+        }
+    });
+    let provider = account(&fake).provider("Managed");
+    let outcome = provider.sync(&pods(8080).want("pods")).await.outcome;
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    assert!(problem.what.contains("RulesPerSecurityGroupLimitExceeded"), "{problem}");
+    assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+}
+
+#[tokio::test]
+async fn one_name_is_for_one_load_balancer() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let named = Service { annotations: vec![("name", "edge")], ..Service::default() };
+    assert_eq!(provider.sync(&named.want("web")).await.outcome, Outcome::Done);
+    fake.clear_calls();
+    let outcome = provider.sync(&named.want("shop")).await.outcome;
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    assert!(problem.what.contains("the name edge is there already"), "{problem}");
+    assert_eq!(fake.counts().get("CreateLoadBalancer"), Some(&1), "it is not tried again and again");
+    assert_eq!(provider.sync(&gone("web")).await.outcome, Outcome::Done);
+    assert_eq!(provider.sync(&named.want("shop")).await.outcome, Outcome::Done, "it is free now");
+}
+
+#[tokio::test]
+async fn keys_of_tags_may_have_blanks() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let tagged =
+        Service { annotations: vec![("additional-resource-tags", "cost center=1")], ..Service::default() };
+    assert_eq!(provider.sync(&tagged.want("web")).await.outcome, Outcome::Done);
+    fake.act_as_someone_else(|world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        balancer.tags.insert("cost".to_owned(), "somebody's".to_owned());
+    });
+    assert!(!provider.look_closely(&crate::scene::owner("web")).await.unwrap());
+    assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+    let world = fake.state();
+    let tags = &held::balancer(&world, "web").tags;
+    assert!(tags.contains_key("cost") && !tags.contains_key("cost center"), "{tags:?}");
+}

@@ -65,6 +65,9 @@ impl Owner {
     pub const NAMESPACE_KEY: &'static str = "portcullis.dev/namespace";
     /// The key of the name.
     pub const NAME_KEY: &'static str = "portcullis.dev/name";
+    /// The key of what tells a cluster from others that had, or have, its name. It does not say whose a thing is: a cluster
+    /// that was restored is another one, and what is there for its objects is still theirs.
+    pub const IDENTITY_KEY: &'static str = "portcullis.dev/cluster-id";
     /// The key of from whom something was taken over. It does not say whose a thing is.
     pub const ADOPTED_KEY: &'static str = "portcullis.dev/adopted";
 

@@ -161,6 +161,7 @@ impl NodeSide {
                 let mut tags: Tags =
                     owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
                 tags.extend(settings.tags.clone());
+                tags.extend(settings.identity.clone().map(|id| (Owner::IDENTITY_KEY.to_owned(), id)));
                 // Not `owned`: cloud-provider-aws takes such a group away, with all rules that name it, from any load
                 // balancer that it comes to look after.
                 tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "shared".to_owned());

@@ -714,7 +714,15 @@ impl portcullis_core::Provider for Provider {
 
     fn forgotten(&self) -> Vec<Owner> {
         let state = self.state();
-        self.unwanted(&state).cloned().collect()
+        let identity = self.0.settings.identity.as_ref();
+        let is_of_this_cluster = |owner: &&Owner| {
+            let known = identity.is_none_or(|identity| state.snapshot.holdings[*owner].carries(identity));
+            if !known {
+                warn!(%owner, "it is not there, and what it has was made by another cluster of this name: it is left as it is");
+            }
+            known
+        };
+        self.unwanted(&state).filter(is_of_this_cluster).cloned().collect()
     }
 
     async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {

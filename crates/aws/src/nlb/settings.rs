@@ -8,6 +8,9 @@ use crate::{CloudConfig, CloudConfigError, ProbeMode, SecurityGroupMode};
 pub struct Settings {
     /// The cluster, by the name that is in the tags of what belongs to it.
     pub cluster: String,
+    /// What tells the cluster from others of its name, if it is known. It is written on all that is made, and what does not
+    /// carry it is never taken for something that was left over.
+    pub identity: Option<String>,
     /// The VPC.
     pub vpc: String,
     /// The region; empty where nobody needs to know.
@@ -54,6 +57,7 @@ impl Settings {
         let global = &config.global;
         Ok(Settings {
             cluster: cluster.to_owned(),
+            identity: None,
             vpc: vpc.to_owned(),
             region: global.region.clone(),
             mode: config.mode()?,

@@ -87,6 +87,15 @@ impl Shared {
 }
 
 impl Holding {
+    /// Whether all of it was made by the cluster of that identity.
+    pub(super) fn carries(&self, identity: &str) -> bool {
+        let balancers = self.balancers.values().map(|found| &found.tags);
+        let pools = self.pools.values().map(|found| &found.tags);
+        let groups = self.groups.values().map(|found| &found.group.tags);
+        let mut all = balancers.chain(pools).chain(groups);
+        all.all(|tags| tags.get(Owner::IDENTITY_KEY).is_some_and(|found| found == identity))
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.balancers.is_empty() && self.pools.is_empty()
     }

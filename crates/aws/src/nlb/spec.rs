@@ -99,6 +99,7 @@ impl Spec {
         let mut tags = settings.tags.clone();
         tags.extend(asked.tags);
         tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "owned".to_owned());
+        tags.extend(settings.identity.clone().map(|id| (Owner::IDENTITY_KEY.to_owned(), id)));
         tags.extend(owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)));
         told.extend(without_effect(wanted, dual_stack));
         let subnets = if asked.subnets.is_empty() { settings.subnets.clone() } else { asked.subnets };

@@ -200,3 +200,26 @@ async fn keys_of_tags_may_have_blanks() {
     let tags = &held::balancer(&world, "web").tags;
     assert!(tags.contains_key("cost") && !tags.contains_key("cost center"), "{tags:?}");
 }
+
+#[tokio::test]
+async fn what_another_cluster_of_the_name_made_is_not_left_over() {
+    let fake = fake(|_| ());
+    let cluster = |identity: &str| {
+        account(&fake).provider_with("Managed", |settings| settings.identity = Some(identity.to_owned()))
+    };
+    let want = Service::default().want("web");
+    assert_eq!(cluster("one").sync(&want).await.outcome, Outcome::Done);
+    let (same, other) = (cluster("one"), cluster("two"));
+    for provider in [&same, &other] {
+        assert_eq!(provider.look_at_all().await.unwrap(), []);
+    }
+    assert_eq!(same.forgotten(), [crate::scene::owner("web")]);
+    assert_eq!(other.forgotten(), [], "nobody knows whether it is still wanted there");
+    // Whoever restores the Service finds its load balancer, which is of the new cluster from then on.
+    let before = fake.state().load_balancers.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(other.sync(&want).await.outcome, Outcome::Done);
+    assert_eq!(fake.state().load_balancers.keys().cloned().collect::<Vec<_>>(), before);
+    let next = cluster("two");
+    assert_eq!(next.look_at_all().await.unwrap(), []);
+    assert_eq!(next.forgotten(), [crate::scene::owner("web")]);
+}

@@ -232,6 +232,26 @@ async fn what_changes_nothing_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_address_stays_while_aws_cannot_be_asked() {
+    let scene = Scene::new("deaf").await;
+    let running = scene.start();
+    for name in ["web", "odd"] {
+        scene.apply(name, &json!({}));
+        scene.wait_for_address(name);
+    }
+    running.stop();
+    // One that starts knows nothing, and hears nothing; one Service cannot even be wanted so.
+    scene.fake.deny("DescribeLoadBalancers");
+    let wrong = "service.beta.kubernetes.io/aws-load-balancer-nlb-target-type";
+    scene.patch("odd", &json!({"metadata": {"annotations": {wrong: "cloud"}}}));
+    let _running = scene.start();
+    for name in ["web", "odd"] {
+        scene.wait_for_event(name, "SyncLoadBalancerFailed");
+        assert!(scene.address(name).is_some(), "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn only_services_of_the_class_are_looked_after() {
     let scene = Scene::alone("classes").await;
     let running = scene.start();
@@ -263,8 +283,12 @@ async fn only_services_of_the_class_are_looked_after() {
     for name in ["other", "inside", "external"] {
         assert!(untouched(name), "{name}");
     }
-    // One that asks for another kind is not ours any more.
+    // One that only does not say any more that it is ours keeps what it has, until its type is another.
     scene.apply("none", &external);
+    scene.wait_for_event("none", "LoadBalancerNotOurs");
+    assert_eq!(scene.finalizers("none"), [FINALIZER]);
+    assert!(scene.balancer("none").is_some());
+    scene.apply("none", &json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null}}));
     eventually("it is let go", || scene.finalizers("none").is_empty());
     assert_eq!(scene.balancer("none"), None);
     assert_eq!(scene.address("none"), None);

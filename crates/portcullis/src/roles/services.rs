@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Namespace, Node};
 use portcullis_aws::{
     Client, CloudConfig, NodeRules, Options, Provider, Record, SecurityGroupMode, Settings,
 };
@@ -35,6 +35,13 @@ pub(crate) async fn start(
     let check = readiness.register("services");
     let kubernetes = kubernetes(loaded).await?;
     let provider = provider(loaded, Nodes::Cluster(&kubernetes)).await?;
+    if provider.settings().identity.is_none() {
+        return Err(Failure::new(
+            Exit::Lacking,
+            "the namespace kube-system cannot be read, whose UID tells this cluster from others of its name",
+        )
+        .note("Allow `get` of the namespace kube-system, as the manifests do."));
+    }
     metrics.registry().register_collector(Box::new(Calls(provider.client().clone())));
     let settings = settings(loaded, provider.settings());
     let lease = &loaded.config.services.lease;
@@ -133,6 +140,19 @@ pub(crate) enum Nodes<'a> {
     Given(&'a [Node]),
 }
 
+/// What tells the cluster from others of its name.
+async fn identity(nodes: Nodes<'_>) -> Option<String> {
+    let Nodes::Cluster(client) = nodes else { return None };
+    let namespaces: kube::Api<Namespace> = kube::Api::all(client.clone());
+    match namespaces.get("kube-system").await {
+        Ok(found) => found.metadata.uid,
+        Err(error) => {
+            warn!(%error, "the namespace kube-system cannot be read");
+            None
+        }
+    }
+}
+
 /// The provider, with what the configuration and the cloud-config say.
 pub(crate) async fn provider(loaded: &Loaded, nodes: Nodes<'_>) -> Result<Provider, Failure> {
     let config = cloud_config(loaded)?;
@@ -152,6 +172,7 @@ pub(crate) async fn provider(loaded: &Loaded, nodes: Nodes<'_>) -> Result<Provid
         None => vpc_of_nodes(&client, nodes).await?,
     };
     let settings = aws_settings(loaded, &config, cluster, &vpc, client.endpoints().region())?;
+    let settings = Settings { identity: identity(nodes).await, ..settings };
     let mode = match settings.mode {
         SecurityGroupMode::Managed => "Managed",
         SecurityGroupMode::Unmanaged => "Unmanaged",

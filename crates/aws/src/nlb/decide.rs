@@ -146,7 +146,7 @@ pub(super) fn gone(owner: &Owner, holding: &Holding, nodes: &NodeSide, verified:
     }
     next.steps.extend(holding.pools.keys().map(|arn| Step::DeletePool { pool: arn.clone() }));
     // Rules of others that name a group keep it from being deleted.
-    if nodes.is_marked(owner) {
+    if holding.groups.keys().any(|id| nodes.let_in.contains(id)) {
         next.waits = Some("the nodes' groups let it in still".to_owned());
     } else {
         next.steps.extend(holding.groups.keys().map(|id| Step::DeleteGroup { group: id.clone() }));
@@ -270,11 +270,11 @@ impl<'a> Decision<'a> {
             return;
         };
         self.settle(found);
-        let attached = match &filtered {
-            Some(ids) => self.attach(found, ids, &pools),
+        // Packets come by other groups from then on: the nodes have to let these in.
+        let ready = match &filtered {
+            Some(ids) => self.is_open_on_nodes() && self.attach(found, ids, &pools),
             None => false,
         };
-        let ready = attached && self.is_open_on_nodes();
         let listening = self.listen(found, &pools, ready);
         self.next.opened =
             listening && self.next.steps.is_empty() && pools.len() == self.spec.listeners.len();

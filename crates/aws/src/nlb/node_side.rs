@@ -11,7 +11,7 @@ use super::decide::{self, Groups};
 use super::look::Look;
 use super::rules::{self, OwnNodeRules};
 use super::settings::{NodeRules, Settings};
-use super::snapshot::{Holding, PART_KEY, Snapshot};
+use super::snapshot::{Balancer, Holding, PART_KEY, Pool, Snapshot};
 use super::spec::Spec;
 use super::step::{Place, Step};
 use super::{names, subnets};
@@ -34,17 +34,8 @@ pub(super) struct NodeSide {
     pub(super) own: BTreeMap<Owner, Vec<Step>>,
     /// Whether the rules for all are there.
     pub(super) open: bool,
-    /// The marks on rules that are there and that nobody wants.
-    pub(super) marks: BTreeSet<String>,
     /// Groups that are let in by rules of ours.
     pub(super) let_in: BTreeSet<String>,
-}
-
-impl NodeSide {
-    /// Whether rules are there that were only for that owner.
-    pub(super) fn is_marked(&self, owner: &Owner) -> bool {
-        self.marks.contains(&rules::mark(owner))
-    }
 }
 
 /// Whose the group is that all load balancers have.
@@ -273,11 +264,15 @@ impl NodeSide {
                 .filter(|(permission, _)| !is_nodes || !all.contains(permission))
                 .map(owned)
                 .collect();
-            self.marks.extend(surplus.values().cloned());
             if !surplus.is_empty() {
-                let staying = staying(specs, snapshot, opened, &shared_mark);
-                surplus.retain(|_, mark| !staying.contains(mark));
-                surplus.retain(|_, mark| *mark != shared_mark || self.open && !backend_used);
+                let uncertain = uncertain(specs, snapshot, opened);
+                let may_close = |permission: &Permission, mark: &str| {
+                    let shared = mark == shared_mark;
+                    let mut uncertain = uncertain.iter();
+                    let needed = uncertain.any(|holding| needs(holding, permission, shared));
+                    !needed && (!shared || self.open && !backend_used)
+                };
+                surplus.retain(|permission, mark| may_close(permission, mark));
             }
             if !surplus.is_empty() {
                 let step = Step::Forbid {
@@ -323,20 +318,34 @@ impl NodeSide {
     }
 }
 
-/// What may not be closed yet, by its mark: what is for owners for which not all is open that they want, or whose load
-/// balancer is still there; and what is for all, while there are load balancers of whom it is not known what they need.
-fn staying(
+/// What owners have of whom it is not known what they need, or who do not have all yet that they want.
+fn uncertain<'a>(
     specs: &BTreeMap<Owner, Spec>,
-    snapshot: &Snapshot,
+    snapshot: &'a Snapshot,
     opened: &BTreeSet<Owner>,
-    shared_mark: &str,
-) -> BTreeSet<String> {
-    let waiting = specs.keys().filter(|owner| !opened.contains(*owner));
-    let others = snapshot.holdings.iter().filter(|(owner, _)| !specs.contains_key(*owner));
-    let there: Vec<&Owner> =
-        others.filter(|(_, holding)| !holding.balancers.is_empty()).map(|(owner, _)| owner).collect();
-    let shared = Some(shared_mark.to_owned()).filter(|_| !there.is_empty());
-    waiting.chain(there).map(rules::mark).chain(shared).collect()
+) -> Vec<&'a Holding> {
+    let is_certain = |owner: &Owner| specs.contains_key(owner) && opened.contains(owner);
+    let holdings = snapshot.holdings.iter().filter(|(owner, _)| !is_certain(owner));
+    holdings.map(|(_, holding)| &**holding).filter(|holding| !holding.balancers.is_empty()).collect()
+}
+
+/// Whether packets of a load balancer as it is may come through by a rule of the nodes, whoever it was made for. What is
+/// for all stays or goes together, whatever the ports.
+fn needs(holding: &Holding, permission: &Permission, shared: bool) -> bool {
+    let is_from = |found: &Balancer| match &permission.peer {
+        Peer::Group(id) => found.balancer.groups.contains(id),
+        Peer::Range(_) | Peer::PrefixList(_) => found.balancer.groups.is_empty(),
+    };
+    let covers = |port: u16| permission.from <= Some(port.into()) && Some(port.into()) <= permission.to;
+    let is_to = |pool: &Pool| {
+        let checked = pool.group.health_check.port.parse::<u16>().ok();
+        // Who was not looked at may be on any port.
+        let Some(targets) = &pool.targets else { return true };
+        let targets = targets.keys().map(|target| target.port);
+        targets.chain(checked).chain([pool.group.port]).any(covers)
+    };
+    holding.balancers.values().any(is_from)
+        && (shared || permission.protocol.starts_with("icmp") || holding.pools.values().any(is_to))
 }
 
 fn owned((permission, mark): (&Permission, &String)) -> (Permission, String) {

@@ -38,6 +38,8 @@ struct Service {
     nodes: Vec<u8>,
     local: bool,
     dual: bool,
+    /// Whether it sends to pods on the nodes instead of to the nodes.
+    pods: bool,
     annotations: Vec<(&'static str, String)>,
 }
 
@@ -49,6 +51,16 @@ impl Service {
     fn with(mut self, key: &'static str, value: &str) -> Self {
         self.annotations.push((key, value.to_owned()));
         self
+    }
+
+    /// A pod on each node, which all serve on the same ports.
+    fn pods(&self) -> Vec<Member> {
+        let ports: Vec<(u16, u16)> = self.ports.iter().map(|(port, _, _)| (*port, 8000 + *port)).collect();
+        let pods = self.nodes.iter().map(|node| {
+            let address = std::net::IpAddr::from([10, 0, 0, 100 + *node]);
+            Member::new(format!("pod-{node}"), [address]).unwrap().with_ports(ports.clone())
+        });
+        pods.collect()
     }
 
     fn spec(&self, name: &str, settings: &Settings) -> Result<(Spec, Vec<String>), String> {
@@ -76,6 +88,8 @@ impl Service {
                     .with_reference(format!("aws:///eu-west-1a/i-{node}"))
             })
             .collect();
+        let nodes: Arc<[Member]> = members.clone().into();
+        let members: Vec<Member> = if self.pods { self.pods() } else { members };
         let wanted = LoadBalancer::new(
             name,
             Scheme::InternetFacing,
@@ -86,14 +100,15 @@ impl Service {
         .unwrap()
         .with_members(members)
         .unwrap();
+        let kind = self.pods.then(|| (format!("{PREFIX}nlb-target-type"), "ip".to_owned()));
         let parameters =
-            self.annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), value.clone()));
+            self.annotations.iter().map(|(key, value)| (format!("{PREFIX}{key}"), value.clone())).chain(kind);
         let want = Want {
             owner: owner(name),
             uid: "uid".to_owned(),
             target: Target::Gone,
             parameters: parameters.collect(),
-            nodes: [].into(),
+            nodes,
         };
         Spec::new(&want, &wanted, settings).map_err(|problem| problem.to_string())
     }
@@ -187,6 +202,33 @@ fn egress(snapshot: &Snapshot, name: &str) -> BTreeSet<Permission> {
     groups.flat_map(|group| group.egress.keys().cloned()).collect()
 }
 
+/// Whether the nodes let in all that an owner's load balancer sends.
+fn arrives(snapshot: &Snapshot, name: &str) -> bool {
+    let Some(holding) = snapshot.holdings.get(&owner(name)) else { return true };
+    let nodes = &snapshot.shared.groups["sg-nodes"].ingress;
+    holding.balancers.values().all(|balancer| {
+        let groups = &balancer.balancer.groups;
+        let is_from = |peer: &Peer| match peer {
+            Peer::Group(id) => groups.contains(id),
+            _ => groups.is_empty(),
+        };
+        balancer.listeners.iter().flatten().all(|(_, listener)| {
+            let pool = listener.target_group.as_ref().and_then(|arn| holding.pools.get(arn));
+            let targets = pool.iter().flat_map(|pool| pool.targets.iter().flatten());
+            targets.into_iter().all(|(target, _)| {
+                let covers = |one: &Permission| {
+                    let port = Some(i32::from(target.port));
+                    one.protocol.starts_with(['t', 'u'])
+                        && one.from <= port
+                        && port <= one.to
+                        && is_from(&one.peer)
+                };
+                nodes.keys().any(covers)
+            })
+        })
+    })
+}
+
 struct Run(Simulation);
 
 impl Run {
@@ -210,6 +252,12 @@ impl Run {
     fn drop(&mut self, name: &str) {
         self.0.wanted.present.remove(&owner(name));
         self.0.wanted.gone.insert(owner(name));
+    }
+
+    /// Does what is next for one owner, and for what all share, as when only its Service changes.
+    fn settle_one(&mut self, name: &str, each: impl FnMut(&Snapshot)) -> Next {
+        let nexts = self.0.run(&[owner(name)].into(), each);
+        nexts.unwrap_or_else(|why| panic!("{why:?}")).remove(&owner(name)).unwrap_or_default()
     }
 
     /// Does what is next until nothing is, and calls `each` after every single step.
@@ -277,8 +325,13 @@ fn service() -> impl Strategy<Value = Service> {
             ports.dedup_by_key(|(port, _, _)| *port);
             annotations.sort();
             annotations.dedup_by_key(|(key, _)| *key);
-            Service { ports, ranges, nodes, local, dual, annotations }
+            Service { ports, ranges, nodes, local, dual, pods: false, annotations }
         })
+}
+
+/// The same, or one that sends to pods.
+fn any_service() -> impl Strategy<Value = Service> {
+    (service(), any::<bool>()).prop_map(|(service, pods)| Service { pods, ..service })
 }
 
 fn node_rules() -> impl Strategy<Value = NodeRules> {
@@ -338,6 +391,54 @@ proptest! {
         }
         run.drop("web");
         run.settle(|_| ());
+        prop_assert_eq!(shape(&run.0.snapshot), shape(&aws()), "{:#?}", run.0.steps);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Services beside each other: what one does takes nothing from another, keeps nobody waiting, and leaves nothing.
+    #[test]
+    fn neighbours_leave_each_other_alone(
+        mode in mode(),
+        node_rules in node_rules(),
+        edits in prop::collection::vec((0..3_usize, prop::option::of(any_service())), 2..7),
+    ) {
+        let names = ["web", "shop", "dns"];
+        let settings = Settings { node_rules, ..settings(mode) };
+        let mut run = Run::new(settings.clone());
+        // Where nobody wants the nodes opened for given groups, or nobody may come in at all, nothing arrives.
+        let is_closed = |service: &Service| {
+            let alone =
+                service.annotations.iter().any(|(key, _)| *key == "manage-backend-security-group-rules");
+            let nobody = service.ranges.as_ref().is_some_and(|ranges| {
+                !service.dual && !ranges.is_empty() && ranges.iter().all(|range| range.contains(':'))
+            });
+            alone || nobody
+        };
+        let mut closed = [node_rules == NodeRules::Off; 3];
+        let check = |snapshot: &Snapshot, closed: [bool; 3], edited: usize| {
+            for (place, name) in names.iter().enumerate().filter(|(place, _)| *place != edited) {
+                assert!(closed[place] || arrives(snapshot, name), "{name} is cut");
+            }
+        };
+        let last = (0..names.len()).map(|which| (which, None));
+        for (which, edit) in edits.into_iter().chain(last) {
+            let name = names[which];
+            match &edit {
+                Some(service) if service.spec(name, &settings).is_ok() => run.want(name, service).unwrap(),
+                Some(_) => continue,
+                None => run.drop(name),
+            }
+            let next = run.settle_one(name, |snapshot| check(snapshot, closed, which));
+            prop_assert!(next.is_done(), "{next:#?}");
+            closed[which] = node_rules == NodeRules::Off || edit.as_ref().is_some_and(is_closed);
+            if edit.is_none() {
+                run.0.wanted.gone.remove(&owner(name));
+                run.0.progress.verified.remove(&owner(name));
+            }
+        }
         prop_assert_eq!(shape(&run.0.snapshot), shape(&aws()), "{:#?}", run.0.steps);
     }
 }

@@ -100,7 +100,7 @@ async fn what_was_missing_is_looked_for_again() {
         let given = Service { annotations: vec![("security-groups", group)], ..Service::default() };
         assert!(matches!(provider.sync(&given.want("web")).await.outcome, Outcome::Blocked(_)), "{group}");
         fake.act_as_someone_else(|world| {
-            drop(world.add_security_group("sg-0later", "later", "vpc-1").clone())
+            drop(world.add_security_group("sg-0later", "later", "vpc-1").clone());
         });
         assert_eq!(provider.sync(&given.want("web")).await.outcome, Outcome::Done, "{group}");
         assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
@@ -137,14 +137,14 @@ async fn a_machine_that_stopped_takes_nobody_along() {
     let provider = account(&fake).provider("Managed");
     assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
     fake.act_as_someone_else(|world| {
-        "stopped".clone_into(&mut world.instances.get_mut("i-2").unwrap().state)
+        "stopped".clone_into(&mut world.instances.get_mut("i-2").unwrap().state);
     });
     let other = Service { ports: vec![(443, 30443)], ..Service::default() };
     assert_eq!(provider.sync(&other.want("shop")).await.outcome, Outcome::Done);
     assert_eq!(held::targets(&fake.state(), "shop", 443), ["i-1:30443"]);
     // It runs again: whoever looks at all sees it.
     fake.act_as_someone_else(|world| {
-        "running".clone_into(&mut world.instances.get_mut("i-2").unwrap().state)
+        "running".clone_into(&mut world.instances.get_mut("i-2").unwrap().state);
     });
     assert_eq!(provider.look_at_all().await.unwrap().len(), 1);
     assert_eq!(provider.sync(&other.want("shop")).await.outcome, Outcome::Done);

@@ -208,11 +208,16 @@ fn configured_vpc<'a>(loaded: &'a Loaded, config: &'a CloudConfig) -> Option<&'a
 
 /// It stands in tags, by which what is ours is found again.
 fn check_cluster(cluster: &str) -> Result<(), Failure> {
-    let checked = Owner::new(cluster, "Cluster", None, cluster);
-    checked.map(drop).map_err(|error| {
-        Failure::new(Exit::Usage, format!("`{cluster}` cannot be the name of the cluster: {error}"))
+    let refused = |why: &str| {
+        Failure::new(Exit::Usage, format!("`{cluster}` cannot be the name of the cluster: {why}"))
             .note("Set aws.cluster, or KubernetesClusterID in the cloud-config, to another one.")
-    })
+    };
+    // It stands in descriptions of rules, where AWS takes few signs, and between blanks.
+    let fits = |sign: char| sign.is_ascii_alphanumeric() || "._-".contains(sign);
+    if !cluster.chars().all(fits) {
+        return Err(refused("it has other signs than letters, digits, dots, dashes and underscores"));
+    }
+    Owner::new(cluster, "Cluster", None, cluster).map(drop).map_err(|error| refused(&error.to_string()))
 }
 
 fn aws_settings(

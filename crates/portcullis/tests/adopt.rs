@@ -12,6 +12,7 @@ use portcullis_aws_fake::{
     Config, Fake, HealthCheck, Listener, LoadBalancer, Peer, Permission, Placement, Rule, Tags, Target,
     TargetGroup, TargetId, World,
 };
+use portcullis_kube_api::{Change, TakenOver, give_back, take_over};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, join_nodes, kubernetes};
 use serde_json::{Value, json};
@@ -123,6 +124,13 @@ impl Scene {
     fn patch(&self, patch: &Value) {
         self.kubernetes
             .kubectl(&["patch", "service", "web", "--type=merge", "-p", &patch.to_string()])
+            .unwrap();
+    }
+
+    fn patch_status(&self, patch: &Value) {
+        let patch = patch.to_string();
+        self.kubernetes
+            .kubectl(&["patch", "service", "web", "--subresource=status", "--type=merge", "-p", &patch])
             .unwrap();
     }
 
@@ -432,11 +440,7 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
         },
     });
     scene.kubernetes.apply(&service.to_string()).unwrap();
-    let status = json!({"status": {"loadBalancer": {"ingress": [{"hostname": ADDRESS}]}}}).to_string();
-    scene
-        .kubernetes
-        .kubectl(&["patch", "service", "web", "--subresource=status", "--type=merge", "-p", &status])
-        .unwrap();
+    scene.patch_status(&json!({"status": {"loadBalancer": {"ingress": [{"hostname": ADDRESS}]}}}));
     let before = scene.get().unwrap();
     let node_port = u16::try_from(before["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).unwrap();
     scene.fake.act_as_someone_else(|world| make_as_the_controller(world, node_port));
@@ -489,4 +493,71 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
     assert!(!is_written_on(&scene.fake.state().groups["sg-own"].tags));
     let out = scene.fake.state().groups["sg-own"].lets_out();
     assert!(out.contains(&"-1 0.0.0.0/0".to_owned()), "{out:?}");
+}
+
+/// Makes changes of the Service, as the commands make them.
+fn change(scene: &Scene, changes: Vec<Change>) {
+    for change in changes {
+        match change {
+            Change::Object(patch) => scene.patch(&patch),
+            Change::Status(patch) => scene.patch_status(&patch),
+        }
+    }
+}
+
+/// Kubernetes takes fields off a Service whose type changes for a moment: all of them are given again.
+#[test]
+fn a_service_is_the_same_after_it_changed_hands_and_back() {
+    let scene = Scene::new();
+    let taken = TakenOver { from: "aws-load-balancer-controller", scheme: "internal" };
+    for shape in [
+        json!({"ports": [{"port": 80}]}),
+        json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local"}),
+        json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local", "allocateLoadBalancerNodePorts": false}),
+        json!({"ports": [{"port": 80}], "allocateLoadBalancerNodePorts": false}),
+        json!({
+            "ports": [{"name": "a", "port": 80, "nodePort": 30123}, {"name": "b", "port": 81}],
+            "allocateLoadBalancerNodePorts": false,
+        }),
+        json!({
+            "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "UDP"}],
+            "ipFamilyPolicy": "PreferDualStack",
+            "sessionAffinity": "None",
+            "internalTrafficPolicy": "Local",
+            "publishNotReadyAddresses": true,
+        }),
+    ] {
+        let mut spec = json!({
+            "type": "LoadBalancer",
+            "loadBalancerClass": THEIR_CLASS,
+            "loadBalancerSourceRanges": [RANGE],
+        });
+        spec.as_object_mut().unwrap().extend(shape.as_object().unwrap().clone());
+        let annotations = json!({TYPE: "external", "note": "kept"});
+        let metadata = json!({
+            "name": "web", "namespace": "default", "annotations": annotations, "finalizers": [THEIR_FINALIZER],
+        });
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+        scene.kubernetes.apply(&service.to_string()).unwrap();
+        scene.patch_status(&json!({"status": {"loadBalancer": {"ingress": [{"hostname": ADDRESS}]}}}));
+        let before = scene.get().unwrap();
+        let read = || serde_json::from_value(scene.get().unwrap()).unwrap();
+
+        change(&scene, take_over(&read(), "portcullis.dev/aws-nlb", taken));
+        let after = scene.get().unwrap();
+        let mut expected = before["spec"].clone();
+        expected["loadBalancerClass"] = json!("portcullis.dev/aws-nlb");
+        assert_eq!(after["spec"], expected, "{shape}");
+        assert_eq!(after["status"], before["status"], "{shape}");
+        assert_eq!(scene.finalizers(), [OURS]);
+        assert_eq!(take_over(&read(), "portcullis.dev/aws-nlb", taken), []);
+
+        change(&scene, give_back(&read()));
+        let back = scene.get().unwrap();
+        for path in ["/spec", "/status", "/metadata/annotations", "/metadata/finalizers"] {
+            assert_eq!(back.pointer(path), before.pointer(path), "{path} of {shape}");
+        }
+        scene.patch(&json!({"metadata": {"finalizers": null}}));
+        scene.kubernetes.kubectl(&["delete", "service", "web"]).unwrap();
+    }
 }

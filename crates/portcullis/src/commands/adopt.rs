@@ -9,7 +9,7 @@ use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, P
 use kube::{Client, ResourceExt};
 use portcullis_aws::{Estate, Maker, Provider};
 use portcullis_core::{Members, Owner, Problem, Provider as _, Target, Want};
-use portcullis_kube_api::{Adopted, Change, FINALIZER, load_balancer, parameters, take_over};
+use portcullis_kube_api::{Adopted, Change, FINALIZER, TakenOver, load_balancer, parameters, take_over};
 use serde_json::json;
 
 use crate::cli::ConfigArgs;
@@ -156,7 +156,8 @@ impl Hands {
                 "The load balancer serves as before, and is looked after as before. Run the command again.",
             )
         })?;
-        self.change(service, take_over(service, class, estate.maker.name())).await?;
+        let taken = TakenOver { from: estate.maker.name(), scheme: &estate.balancer.scheme };
+        self.change(service, take_over(service, class, taken)).await?;
         if estate.maker == Maker::LoadBalancerController {
             self.unbind(service).await?;
         }

@@ -19,7 +19,7 @@ const TARGET_TYPE: &str = "service.beta.kubernetes.io/aws-load-balancer-nlb-targ
 const SCHEME: &str = "service.beta.kubernetes.io/aws-load-balancer-scheme";
 const INTERNAL: &str = "service.beta.kubernetes.io/aws-load-balancer-internal";
 
-/// From whom load balancers are taken over.
+/// From whom load balancers are taken over, in the order of what they hold Services by.
 const MAKERS: [&str; 2] = ["cloud-provider-aws", "aws-load-balancer-controller"];
 
 /// What Kubernetes takes away from a Service that is not of type `LoadBalancer` any more, and has to be given again.
@@ -118,7 +118,7 @@ pub fn take_over(service: &Service, class: &str, taken: TakenOver<'_>) -> Vec<Ch
         adopted.added.insert(SCHEME.to_owned(), taken.scheme.to_owned());
     }
     if was.is_some() || adopted.spec.is_some() {
-        return change_class(service, class, &adopted, &[FINALIZER.to_owned()], true);
+        return change_class(service, class, &adopted, Some(FINALIZER));
     }
     if known.is_some() && is_settled(service) {
         return Vec::new();
@@ -149,16 +149,14 @@ fn is_settled(service: &Service) -> bool {
         && !lacks_scheme(service)
 }
 
-/// The changes by which a Service becomes that of whom it was taken over from again.
+/// The changes by which a Service becomes that of whom it was taken over from again. Nobody holds it then: as soon as the
+/// other controller looks after it, it puts its finalizer on it, and is known by that.
 pub fn give_back(service: &Service) -> Vec<Change> {
     let Some(adopted) = Adopted::of(service) else { return Vec::new() };
     if let Some(class) = adopted.class.clone() {
-        return change_class(service, &class, &adopted, &adopted.finalizers, false);
+        return change_class(service, &class, &adopted, None);
     }
-    let holders = || adopted.finalizers.iter().map(String::as_str);
-    let kept = finalizers(service).filter(|found| *found != FINALIZER);
-    let held: Vec<&str> =
-        kept.filter(|found| holders().all(|name| name != *found)).chain(holders()).collect();
+    let held: Vec<&str> = held_by_others(service).collect();
     let mut annotations = json!({Owner::ADOPTED_KEY: null, TYPE: null});
     for (key, value) in &adopted.annotations {
         annotations[key] = json!(value);
@@ -173,15 +171,16 @@ pub fn give_back(service: &Service) -> Vec<Change> {
     }}))]
 }
 
-/// Gives a Service another class. Kubernetes only allows that by way of another type: while it has that, nobody holds it
-/// and nobody wants it.
-fn change_class(
-    service: &Service,
-    class: &str,
-    adopted: &Adopted,
-    holders: &[String],
-    stays_adopted: bool,
-) -> Vec<Change> {
+/// Whether the controller that something was taken over from looks after a Service, by what it holds it with.
+pub fn is_held_by(service: &Service, maker: &str) -> bool {
+    let place = MAKERS.iter().position(|known| *known == maker);
+    let finalizer = place.and_then(|place| FOREIGN_FINALIZERS.get(place)).map(|(name, _)| *name);
+    finalizer.is_some_and(|finalizer| finalizers(service).any(|found| found == finalizer))
+}
+
+/// Gives a Service another class: ours, if it is held by us then. Kubernetes only allows that by way of another type: while
+/// it has that, nobody holds it and nobody wants it.
+fn change_class(service: &Service, class: &str, adopted: &Adopted, holder: Option<&str>) -> Vec<Change> {
     let mut changes = Vec::new();
     // Somebody may have stopped in between.
     let stopped = adopted.spec.as_ref();
@@ -204,11 +203,11 @@ fn change_class(
         })));
     }
     let after = Adopted { annotations: BTreeMap::new(), spec: None, ..adopted.clone() };
-    let mut annotations = json!({Owner::ADOPTED_KEY: stays_adopted.then(|| after.written())});
+    let mut annotations = json!({Owner::ADOPTED_KEY: holder.map(|_| after.written())});
     for (key, value) in &aside {
         annotations[key] = json!(value);
     }
-    if stays_adopted {
+    if holder.is_some() {
         for (key, value) in &adopted.added {
             annotations[key] = json!(value);
         }
@@ -221,7 +220,7 @@ fn change_class(
     let ingress = wanted.remove(INGRESS);
     wanted.insert("type".to_owned(), json!("LoadBalancer"));
     wanted.insert("loadBalancerClass".to_owned(), json!(class));
-    let held: Vec<&str> = others.into_iter().chain(holders.iter().map(String::as_str)).collect();
+    let held: Vec<&str> = others.into_iter().chain(holder).collect();
     changes.push(Change::Object(
         json!({"metadata": {"finalizers": held, "annotations": annotations}, "spec": wanted}),
     ));
@@ -353,6 +352,13 @@ mod tests {
         LoadBalancerClass { name: CLASS.to_owned(), without_class: None }
     }
 
+    /// A Service that no controller of load balancers holds.
+    fn unheld(service: &Service) -> Service {
+        let mut service = service.clone();
+        service.metadata.finalizers.as_mut().unwrap().retain(|found| !is_foreign(found));
+        service
+    }
+
     fn of_cloud_provider() -> Service {
         service(json!({
             "metadata": {
@@ -408,8 +414,11 @@ mod tests {
         assert!(foreign_finalizer(&held).is_some(), "now it looks after it");
 
         let back = changed(&taken, &give_back(&taken)[0]);
-        assert_eq!(back, before);
+        assert_eq!(back, unheld(&before));
         assert!(!wants_load_balancer(&back, &ours()));
+        assert!(!is_held_by(&back, MAKERS[0]) && is_held_by(&before, MAKERS[0]), "it comes by itself");
+        assert!(!is_held_by(&before, MAKERS[1]) && is_held_by(&of_controller(), MAKERS[1]));
+        assert_eq!(changed(&held, &give_back(&held)[0]).metadata.finalizers, back.metadata.finalizers);
     }
 
     #[test]
@@ -437,7 +446,7 @@ mod tests {
         assert_eq!(take_over(&taken, CLASS, OF_CONTROLLER), []);
 
         let back = give_back(&taken).iter().fold(taken, |service, change| changed(&service, change));
-        assert_eq!(back, before);
+        assert_eq!(back, unheld(&before));
     }
 
     #[test]
@@ -448,7 +457,7 @@ mod tests {
         let taken = changed(&before, &changes[0]);
         assert!(annotation(&taken, TARGET_TYPE).is_none());
         assert_eq!(parameters(&taken)[TARGET_TYPE], "ip");
-        assert_eq!(changed(&taken, &give_back(&taken)[0]), before);
+        assert_eq!(changed(&taken, &give_back(&taken)[0]), unheld(&before));
     }
 
     #[test]
@@ -478,7 +487,7 @@ mod tests {
                 let after = taken(&says, by);
                 assert_eq!(scheme(&after), annotation(&says, SCHEME).cloned(), "what is said stays");
                 let back = give_back(&after).iter().fold(after, |service, change| changed(&service, change));
-                assert_eq!(back, says);
+                assert_eq!(back, unheld(&says));
             }
         }
     }

@@ -5,12 +5,12 @@
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portcullis_aws_fake::{
-    Config, Fake, HealthCheck, Listener, LoadBalancer, Peer, Permission, Placement, Rule, Tags, Target,
-    TargetGroup, TargetId, World,
+    Config, Fake, Fault, HealthCheck, Listener, LoadBalancer, Peer, Permission, Placement, Rule, Tags,
+    Target, TargetGroup, TargetId, World,
 };
 use portcullis_kube_api::{Change, TakenOver, give_back, take_over};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
@@ -279,6 +279,7 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
     assert!(scene.does(&["adopt", "default/web", "--yes"]).contains("Done"), "again is no harm");
     assert!(scene.nodes().iter().all(|rule| rule.contains("portcullis demo Cluster")), "{:?}", scene.nodes());
 
+    not_given_back_when_somebody_edits_it(&scene);
     always_open(&scene, || scene.does(&["release", "default/web", "--yes"]));
     let (same, released) = scene.balancer();
     assert_eq!((&same, &released.dns_name), (&arn, &before.dns_name));
@@ -301,6 +302,30 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
     });
     let left: Vec<String> = scene.fake.state().groups.values().map(|group| group.name.clone()).collect();
     assert!(!left.iter().any(|name| name.starts_with("k8s-")), "{left:?}");
+}
+
+/// Somebody edits the Service while the nodes are opened for the other controller: it stays ours, and they are closed again.
+fn not_given_back_when_somebody_edits_it(scene: &Scene) {
+    let opens = Arc::new(AtomicBool::new(false));
+    let seen = opens.clone();
+    scene.fake.faults(move |call| {
+        if call.action != "AuthorizeSecurityGroupIngress" {
+            return Fault::None;
+        }
+        seen.store(true, Ordering::Relaxed);
+        Fault::Latency(Duration::from_secs(3))
+    });
+    let refused = std::thread::scope(|threads| {
+        let released = threads.spawn(|| scene.run(&["release", "default/web", "--yes"]));
+        eventually("the nodes are opened", || opens.load(Ordering::Relaxed));
+        scene.patch(&json!({"metadata": {"annotations": {"note": "edited"}}}));
+        released.join().unwrap()
+    });
+    scene.fake.clear_faults();
+    scene.patch(&json!({"metadata": {"annotations": {"note": null}}}));
+    let told = text(&refused);
+    assert!(!refused.status.success() && told.contains("It is still ours."), "{told}");
+    assert!(scene.nodes().iter().all(|rule| rule.contains("portcullis demo Cluster")), "{:?}", scene.nodes());
 }
 
 const THEIR_FINALIZER: &str = "service.k8s.aws/resources";
@@ -477,12 +502,22 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
     // Nobody is there to take it back: it is waited for, until what is ours is not needed any more.
     std::thread::scope(|threads| {
         let released = threads.spawn(|| scene.does(&["release", "default/web", "--yes"]));
-        eventually("the Service is theirs", || scene.finalizers() == [THEIR_FINALIZER]);
-        assert!(is_written_on(&scene.balancer().1.tags), "not before somebody looks after it");
+        eventually("the Service is theirs", || {
+            scene.get().unwrap()["spec"]["loadBalancerClass"] == THEIR_CLASS
+        });
+        let is_ours = || is_written_on(&scene.balancer().1.tags);
+        let still_ours = || {
+            std::thread::sleep(Duration::from_secs(3));
+            is_ours()
+        };
+        assert!(scene.finalizers().is_empty() && still_ours(), "not before somebody looks after it");
         scene.fake.act_as_someone_else(|world| {
             let groups = ["sg-own", "sg-traffic"].map(str::to_owned).into();
             world.load_balancers.get_mut(ARN).unwrap().groups = groups;
         });
+        scene.patch(&json!({"metadata": {"finalizers": [THEIR_FINALIZER]}}));
+        assert!(still_ours(), "not before it keeps the targets");
+        scene.kubernetes.apply(&binding("web", "web").to_string()).unwrap();
         released.join().unwrap();
     });
     let back = scene.get().unwrap();
@@ -554,10 +589,10 @@ fn a_service_is_the_same_after_it_changed_hands_and_back() {
 
         change(&scene, give_back(&read()));
         let back = scene.get().unwrap();
-        for path in ["/spec", "/status", "/metadata/annotations", "/metadata/finalizers"] {
+        for path in ["/spec", "/status", "/metadata/annotations"] {
             assert_eq!(back.pointer(path), before.pointer(path), "{path} of {shape}");
         }
-        scene.patch(&json!({"metadata": {"finalizers": null}}));
+        assert!(scene.finalizers().is_empty(), "its controller holds it when it looks after it");
         scene.kubernetes.kubectl(&["delete", "service", "web"]).unwrap();
     }
 }

@@ -20,4 +20,4 @@ pub use nlb::{
     TargetKind, members,
 };
 pub use permissions::{Permission, Verdict};
-pub use policy::policy;
+pub use policy::{PolicyFor, policy};

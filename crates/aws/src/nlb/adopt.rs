@@ -278,8 +278,11 @@ impl Provider {
         let mut tags: Tags =
             owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         tags.insert(Owner::ADOPTED_KEY.to_owned(), estate.maker.name().to_owned());
-        let pools = estate.pools.iter().cloned();
-        let arns: Vec<String> = [estate.balancer.arn.clone()].into_iter().chain(pools).collect();
+        // Listeners, too: a role may be allowed to change only what carries the tags.
+        let listeners = self.client().listeners(&estate.balancer.arn).await?;
+        let listeners = listeners.into_iter().map(|listener| listener.arn);
+        let parts = estate.pools.iter().cloned().chain(listeners);
+        let arns: Vec<String> = [estate.balancer.arn.clone()].into_iter().chain(parts).collect();
         for some in arns.chunks(AT_ONCE) {
             self.client().add_tags(some, &tags).await?;
         }

@@ -240,8 +240,10 @@ impl Provider {
             }
             self.client().delete_tags(&group.id, &ours(&group.tags)).await?;
         }
-        let arns: Vec<String> = estate.pools.iter().cloned().collect();
-        for arns in [arns, vec![estate.balancer.arn.clone()]] {
+        let listeners = self.client().listeners(&estate.balancer.arn).await?;
+        let listeners = listeners.into_iter().map(|listener| listener.arn);
+        let parts: Vec<String> = estate.pools.iter().cloned().chain(listeners).collect();
+        for arns in [parts, vec![estate.balancer.arn.clone()]] {
             for (arn, tags) in self.client().tags(&arns).await? {
                 let keys = ours(&tags);
                 if !keys.is_empty() {

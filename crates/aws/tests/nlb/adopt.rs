@@ -38,7 +38,7 @@ fn as_the_cloud_provider(world: &mut World) {
         tags(&[("kubernetes.io/cluster/demo", "owned"), ("kubernetes.io/service-name", "shop/web")]);
     let own = world.add_security_group("sg-theirs", "k8s-shop-web-0123456789", "vpc-1");
     own.tags = tags(&[("kubernetes.io/cluster/demo", "owned")]);
-    own.description = "[k8s] Managed SecurityGroup for LoadBalancer".to_owned();
+    "[k8s] Managed SecurityGroup for LoadBalancer".clone_into(&mut own.description);
     own.ingress.extend([rule("tcp", 80, 80, CLIENTS, ""), rule("icmp", 3, 4, CLIENTS, "")]);
     let client = format!("kubernetes.io/rule/nlb/client={NAME}");
     let health = format!("kubernetes.io/rule/nlb/health={NAME}");
@@ -216,13 +216,18 @@ impl Process<'_> {
     }
 }
 
-/// From the call of that number on, nobody is there any more; of the first it is said whether it was done.
-fn kill_at(fake: &Fake, kill: u64, done: bool) {
-    let first = fake.calls().last().map_or(0, |logged| logged.call.number);
-    fake.faults(move |call| match call.number {
-        number if number < first + kill => Fault::None,
-        number if number == first + kill && done => Fault::DropAfter,
-        _ => Fault::DropBefore,
+/// From the change of that number on, nobody is there any more; of that one it is said whether it was done. Between two
+/// changes it makes no difference when it happens.
+fn kill_at(fake: &Fake, kill: usize, done: bool) {
+    let mut changes = 0;
+    fake.faults(move |call| {
+        let is_first = call.mutating && changes + 1 == kill;
+        changes += usize::from(call.mutating);
+        match changes {
+            changes if changes < kill => Fault::None,
+            _ if is_first && done => Fault::DropAfter,
+            _ => Fault::DropBefore,
+        }
     });
 }
 

@@ -399,8 +399,7 @@ async fn what_is_allowed_on_tagged_objects_only_is_not_missing() {
     });
     assert_eq!(verdicts().await, (0, 7), "nobody says it");
     fake.faults(|call| match call.action.as_str() {
-        "SimulatePrincipalPolicy" => Fault::Error("AccessDenied".to_owned(), 403),
-        "CreateLoadBalancer" => Fault::Error("AccessDenied".to_owned(), 403),
+        "SimulatePrincipalPolicy" | "CreateLoadBalancer" => Fault::Error("AccessDenied".to_owned(), 403),
         _ => by_tag(call),
     });
     assert_eq!(verdicts().await, (1, 7), "what carries the tags when it is made is known");

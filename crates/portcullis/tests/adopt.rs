@@ -36,6 +36,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Scene::with("shared")
+    }
+
+    /// One in which the nodes are opened in that way.
+    fn with(node_rules: &str) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut world = World::default();
         world.add_vpc("vpc-1", "10.0.0.0/16", false);
@@ -58,7 +63,7 @@ impl Scene {
         let config = format!(
             "telemetry: {{listen: '127.0.0.1:0'}}\n\
              services: {{enabled: true, resync: 30s, sweepAfter: 0s, lease: {{namespace: default}}}}\n\
-             kubernetes: {{kubeconfig: '{}'}}\naws: {{cloudConfig: '{}'}}\n",
+             kubernetes: {{kubeconfig: '{}'}}\naws: {{cloudConfig: '{}', nodeRules: {node_rules}}}\n",
             kubernetes.kubeconfig().display(),
             directory.path().join("cloud.conf").display()
         );
@@ -304,6 +309,47 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
     assert!(!left.iter().any(|name| name.starts_with("k8s-")), "{left:?}");
 }
 
+/// With rules of its own the load balancer never has a group that all of ours have, whose absence would tell.
+#[test]
+fn it_is_not_let_go_of_before_the_other_looks_after_it() {
+    let scene = Scene::with("exact");
+    let theirs = CloudProviderAws::start(scene.kubernetes, scene.account());
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "default", "annotations": {TYPE: "nlb"}},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": [RANGE]},
+    });
+    scene.kubernetes.apply(&service.to_string()).unwrap();
+    eventually("it has an address", || scene.address().is_string());
+    let before = scene.balancer().1;
+    let _ours = scene.serve();
+    always_open(&scene, || {
+        scene.does(&["adopt", "default/web", "--yes"]);
+        eventually("the nodes let in by rules of ours alone", || {
+            let rules = scene.nodes();
+            !rules.is_empty() && rules.iter().all(|rule| rule.contains("portcullis demo Service"))
+        });
+    });
+    drop(theirs);
+    std::thread::scope(|threads| {
+        let released = threads.spawn(|| scene.does(&["release", "default/web", "--yes"]));
+        eventually("the Service is theirs", || {
+            scene.get().unwrap()["metadata"]["annotations"][TYPE] == "nlb"
+        });
+        std::thread::sleep(Duration::from_secs(5));
+        assert!(is_written_on(&scene.balancer().1.tags), "nobody is there to take it back");
+        let _theirs = CloudProviderAws::start(scene.kubernetes, scene.account());
+        released.join().unwrap();
+        let released = scene.balancer().1;
+        assert_eq!((&released.groups, &released.tags), (&before.groups, &before.tags));
+        eventually("the nodes let in by rules of the other alone", || {
+            let rules = scene.nodes();
+            !rules.is_empty() && rules.iter().all(|rule| rule.contains("kubernetes.io/rule/nlb/"))
+        });
+    });
+}
+
 /// Somebody edits the Service while the nodes are opened for the other controller: it stays ours, and they are closed again.
 fn not_given_back_when_somebody_edits_it(scene: &Scene) {
     let opens = Arc::new(AtomicBool::new(false));
@@ -546,6 +592,7 @@ fn a_service_is_the_same_after_it_changed_hands_and_back() {
     let scene = Scene::new();
     let taken = TakenOver { from: "aws-load-balancer-controller", scheme: "internal" };
     for shape in [
+        json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local", "loadBalancerClass": null}),
         json!({"ports": [{"port": 80}]}),
         json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local"}),
         json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local", "allocateLoadBalancerNodePorts": false}),
@@ -581,7 +628,10 @@ fn a_service_is_the_same_after_it_changed_hands_and_back() {
         change(&scene, take_over(&read(), "portcullis.dev/aws-nlb", taken));
         let after = scene.get().unwrap();
         let mut expected = before["spec"].clone();
-        expected["loadBalancerClass"] = json!("portcullis.dev/aws-nlb");
+        // Who has no class gets none.
+        if !before["spec"]["loadBalancerClass"].is_null() {
+            expected["loadBalancerClass"] = json!("portcullis.dev/aws-nlb");
+        }
         assert_eq!(after["spec"], expected, "{shape}");
         assert_eq!(after["status"], before["status"], "{shape}");
         assert_eq!(scene.finalizers(), [OURS]);

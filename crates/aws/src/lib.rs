@@ -16,8 +16,8 @@ pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
 pub use nlb::{
-    Estate, Held, Maker, NodeRules, PREFIX, Provider, Record, RecordError, Recorded, Settings, TargetKind,
-    members,
+    Estate, GivenRules, Held, Maker, NodeRules, PREFIX, Provider, Record, RecordError, Recorded, Settings,
+    TargetKind, members,
 };
 pub use permissions::{Permission, Verdict};
-pub use policy::policy;
+pub use policy::{PolicyFor, policy};

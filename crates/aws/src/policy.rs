@@ -21,12 +21,11 @@ pub(crate) const READS: [&str; 12] = [
 ];
 
 /// What makes something, which carries the tags of the cluster from the start.
-pub(crate) const MAKES: [&str; 4] = [
-    "ec2:CreateSecurityGroup",
-    "elasticloadbalancing:CreateListener",
-    "elasticloadbalancing:CreateLoadBalancer",
-    "elasticloadbalancing:CreateTargetGroup",
-];
+pub(crate) const MAKES: [&str; 2] =
+    ["elasticloadbalancing:CreateLoadBalancer", "elasticloadbalancing:CreateTargetGroup"];
+
+/// What makes a group, in a VPC that carries no tags of ours: AWS asks for both.
+pub(crate) const MAKES_GROUPS: [&str; 1] = ["ec2:CreateSecurityGroup"];
 
 /// What writes tags.
 pub(crate) const TAGS: [&str; 4] =
@@ -41,8 +40,9 @@ pub(crate) const RULES: [&str; 4] = [
 ];
 
 /// What changes or takes away something of the cluster.
-pub(crate) const CHANGES: [&str; 13] = [
+pub(crate) const CHANGES: [&str; 14] = [
     "ec2:DeleteSecurityGroup",
+    "elasticloadbalancing:CreateListener",
     "elasticloadbalancing:DeleteListener",
     "elasticloadbalancing:DeleteLoadBalancer",
     "elasticloadbalancing:DeleteTargetGroup",
@@ -60,72 +60,191 @@ pub(crate) const CHANGES: [&str; 13] = [
 /// What taking over load balancers of other controllers needs besides.
 const ADOPTS: [&str; 1] = ["ec2:UpdateSecurityGroupRuleDescriptionsIngress"];
 
-/// The policy: for one cluster, if it is named; only to look, if that is all; also to take over what others made.
-pub fn policy(cluster: Option<&str>, observe: bool, adopt: bool) -> Value {
-    let allow = |name: &str, actions: &[&str], condition: Option<Value>| {
-        let mut statement = json!({"Sid": name, "Effect": "Allow", "Action": actions, "Resource": "*"});
-        if let Some(condition) = condition {
-            statement["Condition"] = condition;
-        }
-        statement
+/// What asking for permissions of tagged objects needs.
+const CHECKS: [&str; 1] = ["iam:SimulatePrincipalPolicy"];
+
+/// The key by which AWS says of which cluster something is: of what is there, or of what is asked for.
+pub(crate) fn tag_key(of: Tagged) -> String {
+    let of = match of {
+        Tagged::Resource => "Resource",
+        Tagged::Request => "Request",
     };
-    let tag = |kind: &str| {
-        cluster.map(
-            |cluster| json!({"StringEquals": {format!("aws:{kind}Tag/{}", Owner::CLUSTER_KEY): cluster}}),
-        )
-    };
-    let mut statements = vec![allow("Look", &READS, None)];
-    if adopt {
-        statements.push(allow("Adopt", &ADOPTS, None));
+    format!("aws:{of}Tag/{}", Owner::CLUSTER_KEY)
+}
+
+/// What carries a tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tagged {
+    /// What is there.
+    Resource,
+    /// What is asked for.
+    Request,
+}
+
+/// What a policy is for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PolicyFor<'a> {
+    /// One cluster; without it, objects of any may be changed.
+    pub cluster: Option<&'a str>,
+    /// One VPC; without it, rules of any group may be changed.
+    pub vpc: Option<&'a str>,
+    /// Only to look.
+    pub observe: bool,
+    /// Also to take over what others made.
+    pub adopt: bool,
+    /// Also to find out what is allowed on objects of the cluster.
+    pub check: bool,
+}
+
+/// The least that has to be allowed.
+pub fn policy(asked: PolicyFor<'_>) -> Value {
+    let mut statements = vec![allow("Look", &READS, &[])];
+    if asked.check {
+        statements.push(allow("Check", &CHECKS, &[]));
     }
-    if !observe {
-        // A group is made in a VPC, which carries no tags of ours: both have to be allowed.
-        statements.push(allow("Make", &MAKES, None));
-        statements.push(allow("Rules", &RULES, None));
-        statements.push(allow("Tags", &TAGS, None));
-        statements.push(allow("Change", &CHANGES, tag("Resource")));
-        statements.push(json!({
-            "Sid": "ServiceLinkedRole",
-            "Effect": "Allow",
-            "Action": ["iam:CreateServiceLinkedRole"],
-            "Resource": "*",
-            "Condition": {"StringEquals": {"iam:AWSServiceName": "elasticloadbalancing.amazonaws.com"}},
-        }));
+    if !asked.observe {
+        statements.extend(changes(asked));
     }
     json!({"Version": "2012-10-17", "Statement": statements})
 }
 
+fn changes(asked: PolicyFor<'_>) -> Vec<Value> {
+    let equals = |key: &str, value: Value| ("StringEquals", key.to_owned(), value);
+    let tag = |of: Tagged| asked.cluster.map(|cluster| equals(&tag_key(of), json!(cluster)));
+    // Each part of it is compared by itself, and only the last one is known here.
+    let vpc =
+        asked.vpc.map(|vpc| ("ArnLike", "ec2:Vpc".to_owned(), json!(format!("arn:*:ec2:*:*:vpc/{vpc}"))));
+    let vpc: Vec<_> = vpc.into_iter().collect();
+    let existing: Vec<_> = tag(Tagged::Resource).into_iter().collect();
+    let new: Vec<_> = tag(Tagged::Request).into_iter().collect();
+    let mut statements = vec![
+        allow("Make", &MAKES, &new),
+        allow("MakeGroups", &MAKES_GROUPS, &[]),
+        allow("Rules", &RULES, &vpc),
+        allow("Change", &CHANGES, &existing),
+        allow("Tags", &TAGS, &existing),
+    ];
+    if let Some(tag) = tag(Tagged::Request) {
+        // Whoever could write the cluster on anything could take it away then.
+        let groups = equals("ec2:CreateAction", json!(["CreateSecurityGroup"]));
+        let others = ["CreateListener", "CreateLoadBalancer", "CreateTargetGroup"];
+        let others = equals("elasticloadbalancing:CreateAction", json!(others));
+        statements.push(allow("TagNewGroups", &["ec2:CreateTags"], &[tag.clone(), groups]));
+        statements.push(allow("TagNew", &["elasticloadbalancing:AddTags"], &[tag, others]));
+    }
+    if asked.adopt {
+        statements.push(allow("AdoptRules", &ADOPTS, &vpc));
+        if !new.is_empty() {
+            statements.push(allow("Adopt", &["ec2:CreateTags", "elasticloadbalancing:AddTags"], &new));
+        }
+    }
+    let balancing = equals("iam:AWSServiceName", json!("elasticloadbalancing.amazonaws.com"));
+    statements.push(allow("ServiceLinkedRole", &["iam:CreateServiceLinkedRole"], &[balancing]));
+    statements
+}
+
+/// A statement: these actions, if all of these conditions are met.
+fn allow(name: &str, actions: &[&str], conditions: &[(&str, String, Value)]) -> Value {
+    let mut statement = json!({"Sid": name, "Effect": "Allow", "Action": actions, "Resource": "*"});
+    for (operator, key, value) in conditions {
+        statement["Condition"][operator][key] = value.clone();
+    }
+    statement
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    fn actions(policy: &Value) -> Vec<&str> {
-        let statements = policy["Statement"].as_array().unwrap().iter();
-        let actions = statements.flat_map(|statement| statement["Action"].as_array().unwrap());
-        actions.map(|action| action.as_str().unwrap()).collect()
+    const CLUSTER: PolicyFor<'_> =
+        PolicyFor { cluster: Some("demo"), vpc: Some("vpc-1"), observe: false, adopt: false, check: false };
+
+    fn statements(asked: PolicyFor<'_>) -> Vec<Value> {
+        policy(asked)["Statement"].as_array().unwrap().clone()
+    }
+
+    fn actions(statement: &Value) -> Vec<&str> {
+        statement["Action"].as_array().unwrap().iter().map(|action| action.as_str().unwrap()).collect()
+    }
+
+    /// All conditions under which an action is allowed.
+    fn conditions(asked: PolicyFor<'_>, action: &str) -> Vec<Value> {
+        let found = statements(asked).into_iter().filter(|statement| actions(statement).contains(&action));
+        found.map(|statement| statement["Condition"].clone()).collect()
     }
 
     #[test]
     fn watching_changes_nothing() {
-        let policy = policy(None, true, false);
-        assert!(
-            actions(&policy).iter().all(|action| action.contains(":Describe") || action.contains(":Get"))
-        );
+        let look = statements(PolicyFor { observe: true, ..PolicyFor::default() });
+        let all: Vec<&str> = look.iter().flat_map(actions).collect();
+        assert!(all.iter().all(|action| action.contains(":Describe") || action.contains(":Get")), "{all:?}");
+    }
+
+    #[test]
+    fn iam_takes_it() {
+        for bits in 0..16 {
+            let is = |bit: u8| bits & bit != 0;
+            let asked = PolicyFor {
+                cluster: is(1).then_some("demo"),
+                vpc: is(2).then_some("vpc-1"),
+                observe: false,
+                adopt: is(4),
+                check: is(8),
+            };
+            let all = statements(asked);
+            let names: BTreeSet<&str> =
+                all.iter().map(|statement| statement["Sid"].as_str().unwrap()).collect();
+            assert_eq!(names.len(), all.len(), "names are there once");
+            for statement in &all {
+                let name = statement["Sid"].as_str().unwrap();
+                assert!(name.chars().all(|character| character.is_ascii_alphanumeric()), "{name}");
+                assert!(!actions(statement).is_empty(), "{name}");
+                let condition = statement.get("Condition");
+                assert!(
+                    condition
+                        .is_none_or(|condition| condition.as_object().is_some_and(|all| !all.is_empty()))
+                );
+            }
+            let unconditional = |action| conditions(asked, action).iter().any(Value::is_null);
+            for action in CHANGES.iter().chain(&TAGS).chain(&MAKES) {
+                assert_eq!(unconditional(action), asked.cluster.is_none(), "{action}");
+            }
+            for action in &RULES {
+                assert_eq!(unconditional(action), asked.vpc.is_none(), "{action}");
+            }
+        }
     }
 
     #[test]
     fn changes_are_of_the_cluster() {
-        let policy = policy(Some("demo"), false, true);
-        let change =
-            policy["Statement"].as_array().unwrap().iter().find(|statement| statement["Sid"] == "Change");
-        assert_eq!(
-            change.unwrap()["Condition"]["StringEquals"]["aws:ResourceTag/portcullis.dev/cluster"],
-            "demo"
-        );
-        let mut all = actions(&policy);
-        let count = all.len();
-        all.sort_unstable();
-        all.dedup();
-        assert_eq!(all.len(), count, "none is there twice");
+        let only = |action: &str| {
+            let mut all = conditions(CLUSTER, action);
+            assert_eq!(all.len(), 1, "{action}");
+            all.remove(0)
+        };
+        let existing = json!({"StringEquals": {"aws:ResourceTag/portcullis.dev/cluster": "demo"}});
+        let new = json!({"StringEquals": {"aws:RequestTag/portcullis.dev/cluster": "demo"}});
+        assert_eq!(only("elasticloadbalancing:DeleteLoadBalancer"), existing);
+        assert_eq!(only("elasticloadbalancing:CreateListener"), existing);
+        assert_eq!(only("elasticloadbalancing:CreateLoadBalancer"), new);
+        let vpc = json!({"ArnLike": {"ec2:Vpc": "arn:*:ec2:*:*:vpc/vpc-1"}});
+        assert_eq!(only("ec2:AuthorizeSecurityGroupIngress"), vpc);
+
+        // What is of nobody cannot be made one of the cluster, but by whom that was asked of.
+        let made = json!({"StringEquals": {
+            "aws:RequestTag/portcullis.dev/cluster": "demo",
+            "ec2:CreateAction": ["CreateSecurityGroup"],
+        }});
+        assert_eq!(conditions(CLUSTER, "ec2:CreateTags"), [existing.clone(), made.clone()]);
+        assert_eq!(only("ec2:DeleteTags"), existing);
+        let tags = conditions(CLUSTER, "elasticloadbalancing:AddTags");
+        assert_eq!(tags.len(), 2);
+        assert!(tags[1]["StringEquals"]["elasticloadbalancing:CreateAction"].is_array(), "{tags:?}");
+        let adopt = PolicyFor { adopt: true, ..CLUSTER };
+        assert_eq!(conditions(adopt, "ec2:CreateTags"), [existing, made, new]);
+        assert_eq!(conditions(adopt, ADOPTS[0]), [vpc]);
+        assert!(conditions(CLUSTER, ADOPTS[0]).is_empty() && conditions(CLUSTER, CHECKS[0]).is_empty());
     }
 }

@@ -1,11 +1,14 @@
 //! Keeps a cloud-config in step with the one it is made from.
 
+use std::time::Duration;
+
 use futures_util::{StreamExt, pin_mut, stream};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::json;
+use tokio::time::{Instant, timeout_at};
 use tracing::{error, info, warn};
 
 /// A key of a `ConfigMap`.
@@ -32,6 +35,8 @@ pub struct CloudConfigController {
     pub transform: fn(&str) -> Result<String, String>,
     /// Only say what would be written.
     pub observe: bool,
+    /// How long after the API could not be used it is tried again, if no event comes before.
+    pub retry: Duration,
 }
 
 /// How it stands.
@@ -41,7 +46,7 @@ pub enum Step {
     InStep,
     /// The source cannot be used: nothing is written until it is another.
     Wrong(String),
-    /// The API could not be used; it is tried again with the next event.
+    /// The API could not be used; it is tried again after a while, or with the next event.
     Unavailable(String),
 }
 
@@ -55,17 +60,29 @@ impl CloudConfigController {
         });
         let events = stream::select_all(watched.collect::<Vec<_>>());
         pin_mut!(events);
-        while let Some(event) = events.next().await {
+        let mut again = None;
+        loop {
+            let event = match again {
+                Some(when) => timeout_at(when, events.next()).await,
+                None => Ok(events.next().await),
+            };
             match event {
-                // Between these it is not known yet what is there.
-                Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => continue,
-                Ok(_) => {}
-                Err(problem) => {
-                    warn!(%problem, "a cloud-config cannot be watched");
-                    continue;
-                }
+                // It is time to try again.
+                Err(_) => {}
+                Ok(None) => return,
+                Ok(Some(event)) => match event {
+                    // Between these it is not known yet what is there.
+                    Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => continue,
+                    Ok(_) => {}
+                    Err(problem) => {
+                        warn!(%problem, "a cloud-config cannot be watched");
+                        continue;
+                    }
+                },
             }
-            tell(self.step().await);
+            let step = self.step().await;
+            again = matches!(step, Step::Unavailable(_)).then(|| Instant::now() + self.retry);
+            tell(step);
         }
     }
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_aws::CloudConfig;
@@ -18,11 +19,39 @@ fn place(namespace: &str, name: &str) -> Place {
     Place { namespace: namespace.to_owned(), name: name.to_owned(), key: "cloud.conf".to_owned() }
 }
 
+async fn client() -> kube::Client {
+    let config = Kubeconfig::read_from(kubernetes().kubeconfig()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    kube::Client::try_from(config).unwrap()
+}
+
+/// Where it goes to may not be there yet when it starts; nobody tells when it is.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_could_not_be_written_is_tried_again() {
+    let kubernetes = kubernetes();
+    let controller = CloudConfigController {
+        client: client().await,
+        sources: vec![place("late-sources", "source")],
+        target: place("late", "target"),
+        transform,
+        observe: false,
+        retry: Duration::from_millis(300),
+    };
+    let last = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&last);
+    let running = tokio::spawn(controller.run(move |step| *told.lock().unwrap() = Some(step)));
+    eventually("it is told", || matches!(&*last.lock().unwrap(), Some(CloudConfigStep::Unavailable(_))));
+    kubernetes.kubectl(&["create", "namespace", "late"]).unwrap();
+    eventually("it is written", || *last.lock().unwrap() == Some(CloudConfigStep::InStep));
+    let path = r"jsonpath={.data.cloud\.conf}";
+    let target = kubernetes.kubectl(&["get", "configmap", "target", "-n", "late", "-o", path]).unwrap();
+    assert!(target.contains("= Managed"), "{target}");
+    running.abort();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_target_follows_its_source() {
     let kubernetes = kubernetes();
-    let config = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
     for namespace in ["managed", "own", "controllers"] {
         kubernetes.kubectl(&["create", "namespace", namespace]).unwrap();
     }
@@ -30,11 +59,12 @@ async fn the_target_follows_its_source() {
         .kubectl(&["create", "configmap", "target", "-n", "controllers", "--from-literal=ca=theirs"])
         .unwrap();
     let controller = CloudConfigController {
-        client: kube::Client::try_from(config).unwrap(),
+        client: client().await,
         sources: vec![place("managed", "source"), place("own", "source")],
         target: place("controllers", "target"),
         transform,
         observe: false,
+        retry: Duration::from_secs(30),
     };
     let last = Arc::new(Mutex::new(None));
     let told = Arc::clone(&last);

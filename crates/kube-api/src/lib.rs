@@ -7,7 +7,7 @@ mod members;
 mod node;
 mod service;
 
-pub use adoption::{Adopted, Change, give_back, take_over};
+pub use adoption::{Adopted, Change, TakenOver, give_back, is_held_by, take_over};
 pub use members::endpoint_members;
 pub use node::{is_eligible, node_member};
 pub use service::{

@@ -5,13 +5,14 @@
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portcullis_aws_fake::{
-    Config, Fake, HealthCheck, Listener, LoadBalancer, Peer, Permission, Placement, Rule, Tags, Target,
-    TargetGroup, TargetId, World,
+    Config, Fake, Fault, HealthCheck, Listener, LoadBalancer, Peer, Permission, Placement, Rule, Tags,
+    Target, TargetGroup, TargetId, World,
 };
+use portcullis_kube_api::{Change, TakenOver, give_back, take_over};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, join_nodes, kubernetes};
 use serde_json::{Value, json};
@@ -35,6 +36,11 @@ struct Scene {
 
 impl Scene {
     fn new() -> Self {
+        Scene::with("shared")
+    }
+
+    /// One in which the nodes are opened in that way.
+    fn with(node_rules: &str) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let mut world = World::default();
         world.add_vpc("vpc-1", "10.0.0.0/16", false);
@@ -57,7 +63,7 @@ impl Scene {
         let config = format!(
             "telemetry: {{listen: '127.0.0.1:0'}}\n\
              services: {{enabled: true, resync: 30s, sweepAfter: 0s, lease: {{namespace: default}}}}\n\
-             kubernetes: {{kubeconfig: '{}'}}\naws: {{cloudConfig: '{}'}}\n",
+             kubernetes: {{kubeconfig: '{}'}}\naws: {{cloudConfig: '{}', nodeRules: {node_rules}}}\n",
             kubernetes.kubeconfig().display(),
             directory.path().join("cloud.conf").display()
         );
@@ -123,6 +129,13 @@ impl Scene {
     fn patch(&self, patch: &Value) {
         self.kubernetes
             .kubectl(&["patch", "service", "web", "--type=merge", "-p", &patch.to_string()])
+            .unwrap();
+    }
+
+    fn patch_status(&self, patch: &Value) {
+        let patch = patch.to_string();
+        self.kubernetes
+            .kubectl(&["patch", "service", "web", "--subresource=status", "--type=merge", "-p", &patch])
             .unwrap();
     }
 
@@ -271,6 +284,7 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
     assert!(scene.does(&["adopt", "default/web", "--yes"]).contains("Done"), "again is no harm");
     assert!(scene.nodes().iter().all(|rule| rule.contains("portcullis demo Cluster")), "{:?}", scene.nodes());
 
+    not_given_back_when_somebody_edits_it(&scene);
     always_open(&scene, || scene.does(&["release", "default/web", "--yes"]));
     let (same, released) = scene.balancer();
     assert_eq!((&same, &released.dns_name), (&arn, &before.dns_name));
@@ -293,6 +307,71 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
     });
     let left: Vec<String> = scene.fake.state().groups.values().map(|group| group.name.clone()).collect();
     assert!(!left.iter().any(|name| name.starts_with("k8s-")), "{left:?}");
+}
+
+/// With rules of its own the load balancer never has a group that all of ours have, whose absence would tell.
+#[test]
+fn it_is_not_let_go_of_before_the_other_looks_after_it() {
+    let scene = Scene::with("exact");
+    let theirs = CloudProviderAws::start(scene.kubernetes, scene.account());
+    let service = json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "web", "namespace": "default", "annotations": {TYPE: "nlb"}},
+        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": [RANGE]},
+    });
+    scene.kubernetes.apply(&service.to_string()).unwrap();
+    eventually("it has an address", || scene.address().is_string());
+    let before = scene.balancer().1;
+    let _ours = scene.serve();
+    always_open(&scene, || {
+        scene.does(&["adopt", "default/web", "--yes"]);
+        eventually("the nodes let in by rules of ours alone", || {
+            let rules = scene.nodes();
+            !rules.is_empty() && rules.iter().all(|rule| rule.contains("portcullis demo Service"))
+        });
+    });
+    drop(theirs);
+    std::thread::scope(|threads| {
+        let released = threads.spawn(|| scene.does(&["release", "default/web", "--yes"]));
+        eventually("the Service is theirs", || {
+            scene.get().unwrap()["metadata"]["annotations"][TYPE] == "nlb"
+        });
+        std::thread::sleep(Duration::from_secs(5));
+        assert!(is_written_on(&scene.balancer().1.tags), "nobody is there to take it back");
+        let _theirs = CloudProviderAws::start(scene.kubernetes, scene.account());
+        released.join().unwrap();
+        let released = scene.balancer().1;
+        assert_eq!((&released.groups, &released.tags), (&before.groups, &before.tags));
+        eventually("the nodes let in by rules of the other alone", || {
+            let rules = scene.nodes();
+            !rules.is_empty() && rules.iter().all(|rule| rule.contains("kubernetes.io/rule/nlb/"))
+        });
+    });
+}
+
+/// Somebody edits the Service while the nodes are opened for the other controller: it stays ours, and they are closed again.
+fn not_given_back_when_somebody_edits_it(scene: &Scene) {
+    let opens = Arc::new(AtomicBool::new(false));
+    let seen = opens.clone();
+    scene.fake.faults(move |call| {
+        if call.action != "AuthorizeSecurityGroupIngress" {
+            return Fault::None;
+        }
+        seen.store(true, Ordering::Relaxed);
+        Fault::Latency(Duration::from_secs(3))
+    });
+    let refused = std::thread::scope(|threads| {
+        let released = threads.spawn(|| scene.run(&["release", "default/web", "--yes"]));
+        eventually("the nodes are opened", || opens.load(Ordering::Relaxed));
+        scene.patch(&json!({"metadata": {"annotations": {"note": "edited"}}}));
+        released.join().unwrap()
+    });
+    scene.fake.clear_faults();
+    scene.patch(&json!({"metadata": {"annotations": {"note": null}}}));
+    let told = text(&refused);
+    assert!(!refused.status.success() && told.contains("It is still ours."), "{told}");
+    assert!(scene.nodes().iter().all(|rule| rule.contains("portcullis demo Cluster")), "{:?}", scene.nodes());
 }
 
 const THEIR_FINALIZER: &str = "service.k8s.aws/resources";
@@ -432,11 +511,7 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
         },
     });
     scene.kubernetes.apply(&service.to_string()).unwrap();
-    let status = json!({"status": {"loadBalancer": {"ingress": [{"hostname": ADDRESS}]}}}).to_string();
-    scene
-        .kubernetes
-        .kubectl(&["patch", "service", "web", "--subresource=status", "--type=merge", "-p", &status])
-        .unwrap();
+    scene.patch_status(&json!({"status": {"loadBalancer": {"ingress": [{"hostname": ADDRESS}]}}}));
     let before = scene.get().unwrap();
     let node_port = u16::try_from(before["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).unwrap();
     scene.fake.act_as_someone_else(|world| make_as_the_controller(world, node_port));
@@ -473,12 +548,22 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
     // Nobody is there to take it back: it is waited for, until what is ours is not needed any more.
     std::thread::scope(|threads| {
         let released = threads.spawn(|| scene.does(&["release", "default/web", "--yes"]));
-        eventually("the Service is theirs", || scene.finalizers() == [THEIR_FINALIZER]);
-        assert!(is_written_on(&scene.balancer().1.tags), "not before somebody looks after it");
+        eventually("the Service is theirs", || {
+            scene.get().unwrap()["spec"]["loadBalancerClass"] == THEIR_CLASS
+        });
+        let is_ours = || is_written_on(&scene.balancer().1.tags);
+        let still_ours = || {
+            std::thread::sleep(Duration::from_secs(3));
+            is_ours()
+        };
+        assert!(scene.finalizers().is_empty() && still_ours(), "not before somebody looks after it");
         scene.fake.act_as_someone_else(|world| {
             let groups = ["sg-own", "sg-traffic"].map(str::to_owned).into();
             world.load_balancers.get_mut(ARN).unwrap().groups = groups;
         });
+        scene.patch(&json!({"metadata": {"finalizers": [THEIR_FINALIZER]}}));
+        assert!(still_ours(), "not before it keeps the targets");
+        scene.kubernetes.apply(&binding("web", "web").to_string()).unwrap();
         released.join().unwrap();
     });
     let back = scene.get().unwrap();
@@ -489,4 +574,75 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
     assert!(!is_written_on(&scene.fake.state().groups["sg-own"].tags));
     let out = scene.fake.state().groups["sg-own"].lets_out();
     assert!(out.contains(&"-1 0.0.0.0/0".to_owned()), "{out:?}");
+}
+
+/// Makes changes of the Service, as the commands make them.
+fn change(scene: &Scene, changes: Vec<Change>) {
+    for change in changes {
+        match change {
+            Change::Object(patch) => scene.patch(&patch),
+            Change::Status(patch) => scene.patch_status(&patch),
+        }
+    }
+}
+
+/// Kubernetes takes fields off a Service whose type changes for a moment: all of them are given again.
+#[test]
+fn a_service_is_the_same_after_it_changed_hands_and_back() {
+    let scene = Scene::new();
+    let taken = TakenOver { from: "aws-load-balancer-controller", scheme: "internal" };
+    for shape in [
+        json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local", "loadBalancerClass": null}),
+        json!({"ports": [{"port": 80}]}),
+        json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local"}),
+        json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local", "allocateLoadBalancerNodePorts": false}),
+        json!({"ports": [{"port": 80}], "allocateLoadBalancerNodePorts": false}),
+        json!({
+            "ports": [{"name": "a", "port": 80, "nodePort": 30123}, {"name": "b", "port": 81}],
+            "allocateLoadBalancerNodePorts": false,
+        }),
+        json!({
+            "ports": [{"name": "a", "port": 80}, {"name": "b", "port": 80, "protocol": "UDP"}],
+            "ipFamilyPolicy": "PreferDualStack",
+            "sessionAffinity": "None",
+            "internalTrafficPolicy": "Local",
+            "publishNotReadyAddresses": true,
+        }),
+    ] {
+        let mut spec = json!({
+            "type": "LoadBalancer",
+            "loadBalancerClass": THEIR_CLASS,
+            "loadBalancerSourceRanges": [RANGE],
+        });
+        spec.as_object_mut().unwrap().extend(shape.as_object().unwrap().clone());
+        let annotations = json!({TYPE: "external", "note": "kept"});
+        let metadata = json!({
+            "name": "web", "namespace": "default", "annotations": annotations, "finalizers": [THEIR_FINALIZER],
+        });
+        let service = json!({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec});
+        scene.kubernetes.apply(&service.to_string()).unwrap();
+        scene.patch_status(&json!({"status": {"loadBalancer": {"ingress": [{"hostname": ADDRESS}]}}}));
+        let before = scene.get().unwrap();
+        let read = || serde_json::from_value(scene.get().unwrap()).unwrap();
+
+        change(&scene, take_over(&read(), "portcullis.dev/aws-nlb", taken));
+        let after = scene.get().unwrap();
+        let mut expected = before["spec"].clone();
+        // Who has no class gets none.
+        if !before["spec"]["loadBalancerClass"].is_null() {
+            expected["loadBalancerClass"] = json!("portcullis.dev/aws-nlb");
+        }
+        assert_eq!(after["spec"], expected, "{shape}");
+        assert_eq!(after["status"], before["status"], "{shape}");
+        assert_eq!(scene.finalizers(), [OURS]);
+        assert_eq!(take_over(&read(), "portcullis.dev/aws-nlb", taken), []);
+
+        change(&scene, give_back(&read()));
+        let back = scene.get().unwrap();
+        for path in ["/spec", "/status", "/metadata/annotations"] {
+            assert_eq!(back.pointer(path), before.pointer(path), "{path} of {shape}");
+        }
+        assert!(scene.finalizers().is_empty(), "its controller holds it when it looks after it");
+        scene.kubernetes.kubectl(&["delete", "service", "web"]).unwrap();
+    }
 }

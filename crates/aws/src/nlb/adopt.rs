@@ -6,19 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use portcullis_core::{Cidr, Direction, Family, Owner, Problem, Target, Want};
+use portcullis_core::{Cidr, Owner, Problem, Target, Want};
 
 use super::node_side::backend_owner;
 use super::provider::Provider;
 use super::refresh::owner_of;
-use super::rules::OwnNodeRules;
+use super::settings::NodeRules;
 use super::snapshot::PART_KEY;
 use super::{names, rules};
 use crate::client::CallError;
-use crate::model::{LoadBalancer, Peer, Permission, Permissions, SecurityGroup, Tags};
-
-/// What all keys of ours start with.
-const OUR_KEYS: &str = "portcullis.dev/";
+use crate::model::{LoadBalancer, Peer, Permission, Permissions, SecurityGroup, Tags, TargetGroup};
 
 /// So many objects can be tagged by one call.
 const AT_ONCE: usize = 20;
@@ -94,7 +91,7 @@ pub struct Estate {
     /// Rules for it alone in the groups of the nodes, by group.
     pub rules: BTreeMap<String, Permissions>,
     /// All groups in which something is let in for it.
-    nodes: Vec<SecurityGroup>,
+    pub(super) nodes: Vec<SecurityGroup>,
 }
 
 /// How cloud-provider-aws marks rules of the nodes that are for one load balancer.
@@ -105,11 +102,18 @@ fn their_marks(balancer: &str) -> [String; 2] {
 /// How it marks rules about the size of packets, which are for all of its load balancers.
 const THEIR_SIZE_MARK: &str = "kubernetes.io/rule/nlb/mtu";
 
-/// The rules of a group that cloud-provider-aws made for a load balancer.
-fn their_rules(group: &SecurityGroup, balancer: &str) -> Permissions {
+/// The rules of a group that cloud-provider-aws made for a load balancer. Where all of its load balancers are checked on
+/// one port it has one rule for that, with the mark of the first: `own` are the ports that are for this one alone.
+fn their_rules(group: &SecurityGroup, balancer: &str, own: &BTreeSet<u16>) -> Permissions {
     let marks = their_marks(balancer);
+    let is_own_port = |rule: &Permission| {
+        rule.from == rule.to && rule.from.is_some_and(|port| own.iter().any(|own| i32::from(*own) == port))
+    };
     let is_client = |mark: &str| mark.starts_with("kubernetes.io/rule/nlb/client=");
+    let is_mark = |mark: &str| is_client(mark) || mark.starts_with("kubernetes.io/rule/nlb/health=");
     let own = |mark: &str| marks.iter().any(|own| own == mark);
+    let has_others = group.ingress.values().any(|mark| is_mark(mark) && !own(mark));
+    let is_for_others = |rule: &Permission, mark: &str| has_others && mark == marks[1] && !is_own_port(rule);
     // A rule about the size of packets goes along if no other load balancer has the same clients.
     let others: BTreeSet<&Peer> = group
         .ingress
@@ -126,8 +130,22 @@ fn their_rules(group: &SecurityGroup, balancer: &str) -> Permissions {
     let is_size = |permission: &Permission, mark: &str| {
         mark == THEIR_SIZE_MARK && clients.contains(&permission.peer) && !others.contains(&permission.peer)
     };
-    let found = group.ingress.iter().filter(|(permission, mark)| own(mark) || is_size(permission, mark));
+    let is_its = |permission: &Permission, mark: &str| {
+        own(mark) && !is_for_others(permission, mark) || is_size(permission, mark)
+    };
+    let found = group.ingress.iter().filter(|(permission, mark)| is_its(permission, mark));
     found.map(|(permission, mark)| (permission.clone(), mark.clone())).collect()
+}
+
+/// The ports that are for these target groups alone: those of their targets, and those on which no other one checks its
+/// own.
+fn own_ports(own: &[&TargetGroup], others: &[&TargetGroup]) -> BTreeSet<u16> {
+    let checks = |pools: &[&TargetGroup]| -> BTreeSet<u16> {
+        pools.iter().filter_map(|pool| pool.health_check.port.parse().ok()).collect()
+    };
+    let taken = checks(others);
+    let checked = checks(own).into_iter().filter(|port| !taken.contains(port));
+    own.iter().map(|pool| pool.port).chain(checked).collect()
 }
 
 /// The rules of a group with that mark.
@@ -137,7 +155,11 @@ fn marked(group: &SecurityGroup, mark: &str) -> Permissions {
 }
 
 /// Rules of ours as cloud-provider-aws would mark them, so that it knows them as its own.
-fn as_theirs(rules: &Permissions, balancer: &LoadBalancer, subnets: &BTreeSet<Cidr>) -> Permissions {
+pub(super) fn as_theirs(
+    rules: &Permissions,
+    balancer: &LoadBalancer,
+    subnets: &BTreeSet<Cidr>,
+) -> Permissions {
     let [client, health] = their_marks(&balancer.name);
     let marked = rules.keys().map(|permission| {
         let mark = match &permission.peer {
@@ -167,12 +189,23 @@ impl Provider {
                 "Only network load balancers of this account and region can be taken over; one of another kind has to be made anew.",
             ));
         };
+        if balancer.vpc != self.settings().vpc {
+            return Err(Problem::new(
+                format!(
+                    "{owner}: load balancer {} is in VPC {}, and the cluster is in {}.",
+                    balancer.name,
+                    balancer.vpc,
+                    self.settings().vpc
+                ),
+                "Nothing was changed.",
+                "Look at the VPC in the configuration, and at whether this is the right cluster.",
+            ));
+        }
         let pools = self.client().target_groups().await.map_err(unseen)?;
-        let pools: Vec<String> = pools
-            .into_iter()
-            .filter(|pool| pool.load_balancers.contains(&balancer.arn))
-            .map(|pool| pool.arn)
-            .collect();
+        let (pools, others): (Vec<&TargetGroup>, Vec<&TargetGroup>) =
+            pools.iter().partition(|pool| pool.load_balancers.contains(&balancer.arn));
+        let ports = own_ports(&pools, &others);
+        let pools: Vec<String> = pools.into_iter().map(|pool| pool.arn.clone()).collect();
         let arns: Vec<String> = [balancer.arn.clone()].into_iter().chain(pools.clone()).collect();
         let tags = self.client().tags(&arns).await.map_err(unseen)?;
         let vpc = [self.settings().vpc.clone()];
@@ -208,7 +241,7 @@ impl Provider {
         let (mut rules, mut nodes) = (BTreeMap::new(), Vec::new());
         for group in &groups {
             // Somebody may have stopped before all of them were marked.
-            let mut found = their_rules(group, &balancer.name);
+            let mut found = their_rules(group, &balancer.name, &ports);
             found.extend(marked(group, &own));
             if !found.is_empty() || is_ours && !marked(group, &shared).is_empty() {
                 nodes.push(group.clone());
@@ -245,8 +278,11 @@ impl Provider {
         let mut tags: Tags =
             owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         tags.insert(Owner::ADOPTED_KEY.to_owned(), estate.maker.name().to_owned());
-        let pools = estate.pools.iter().cloned();
-        let arns: Vec<String> = [estate.balancer.arn.clone()].into_iter().chain(pools).collect();
+        // Listeners, too: a role may be allowed to change only what carries the tags.
+        let listeners = self.client().listeners(&estate.balancer.arn).await?;
+        let listeners = listeners.into_iter().map(|listener| listener.arn);
+        let parts = estate.pools.iter().cloned().chain(listeners);
+        let arns: Vec<String> = [estate.balancer.arn.clone()].into_iter().chain(parts).collect();
         for some in arns.chunks(AT_ONCE) {
             self.client().add_tags(some, &tags).await?;
         }
@@ -255,6 +291,10 @@ impl Provider {
             tags.insert(PART_KEY.to_owned(), (place + 1).to_string());
             self.client().create_tags(std::slice::from_ref(group), &tags).await?;
         }
+        // What is marked as ours would be closed where the nodes' groups are not ours to open.
+        if self.settings().node_rules == NodeRules::Off {
+            return Ok(());
+        }
         let mark = rules::mark(owner);
         for (group, rules) in &estate.rules {
             let marked = rules.keys().map(|permission| (permission.clone(), mark.clone())).collect();
@@ -262,97 +302,12 @@ impl Provider {
         }
         Ok(())
     }
-
-    /// Has the nodes let in what cloud-provider-aws would have them let in, marked as its own: so it finds all as it wants
-    /// it, and packets come through all the time. The AWS Load Balancer Controller has rules for all of its load balancers.
-    pub async fn give_back_rules(&self, want: &Want, estate: &Estate) -> Result<(), Problem> {
-        let Target::Present(wanted) = &want.target else { return Ok(()) };
-        if estate.maker != Maker::CloudProvider {
-            return Ok(());
-        }
-        let (spec, _) = self.spec(want, wanted)?;
-        let given = async {
-            let ids: Vec<String> = estate.balancer.subnets.iter().cloned().collect();
-            let subnets = self.client().subnets(&[("subnet-id", &ids)]).await?;
-            let ranges: Vec<Cidr> = subnets.iter().filter_map(|subnet| subnet.range).collect();
-            let from = OwnNodeRules::Clients { subnets: ranges.clone() };
-            let rules = rules::own_node_rules(&spec, &from);
-            let theirs = as_theirs(&rules, &estate.balancer, &ranges.into_iter().collect());
-            for group in &estate.nodes {
-                let (there, missing): (Permissions, Permissions) =
-                    theirs.clone().into_iter().partition(|(one, _)| group.ingress.contains_key(one));
-                let own = estate.rules.get(&group.id);
-                let there: Permissions = there
-                    .into_iter()
-                    .filter(|(one, _)| own.is_some_and(|own| own.contains_key(one)))
-                    .collect();
-                if !missing.is_empty() {
-                    self.client().change_permissions(&group.id, Direction::Ingress, true, &missing).await?;
-                }
-                if !there.is_empty() {
-                    self.client().describe_permissions(&group.id, &there).await?;
-                }
-            }
-            Ok(())
-        };
-        given.await.map_err(|error: CallError| {
-            Problem::new(
-                format!("{}: {error}.", want.owner),
-                "It is still ours.",
-                "Run the command again once that is mended.",
-            )
-        })
-    }
-
-    /// Whether nothing of ours is needed any more for packets to come through: the load balancer does without the group
-    /// that all of ours have.
-    pub async fn is_taken_back(&self, owner: &Owner, estate: &Estate) -> Result<bool, CallError> {
-        let found = self.client().load_balancer_by_name(&estate.balancer.name).await?;
-        let Some(found) = found else { return Ok(true) };
-        let backend = names::backend_group(owner.cluster());
-        let vpc = [self.settings().vpc.clone()];
-        let groups = self.client().security_groups(&[("vpc-id", &vpc), ("group-name", &[backend])]).await?;
-        let ours = |group: &&SecurityGroup| {
-            owner_of(&group.tags, owner.cluster()).as_ref() == Some(&backend_owner(self.settings()))
-        };
-        Ok(!groups.iter().filter(ours).any(|group| found.groups.contains(&group.id)))
-    }
-
-    /// Takes off all that says that it is ours. Its groups let everything out again, as its maker had them: it would not
-    /// open a port there.
-    pub async fn let_go(&self, estate: &Estate) -> Result<(), CallError> {
-        let all =
-            Permissions::from([(Permission::all(Peer::Range(Cidr::everything(Family::V4))), String::new())]);
-        for id in &estate.groups {
-            let found = self.client().security_groups(&[("group-id", std::slice::from_ref(id))]).await?;
-            let Some(group) = found.into_iter().next() else { continue };
-            if all.keys().any(|permission| !group.egress.contains_key(permission)) {
-                self.client().change_permissions(id, Direction::Egress, true, &all).await?;
-            }
-            let keys: Vec<String> = ours(&group.tags);
-            if !keys.is_empty() {
-                self.client().delete_tags(id, &keys).await?;
-            }
-        }
-        let arns: Vec<String> = estate.pools.iter().cloned().chain([estate.balancer.arn.clone()]).collect();
-        for (arn, tags) in self.client().tags(&arns).await? {
-            let keys = ours(&tags);
-            if !keys.is_empty() {
-                self.client().remove_tags(&[arn], &keys).await?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// The keys of ours.
-fn ours(tags: &Tags) -> Vec<String> {
-    tags.keys().filter(|key| key.starts_with(OUR_KEYS)).cloned().collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::HealthCheck;
 
     fn owner() -> Owner {
         Owner::new("demo", "Service", Some("shop".to_owned()), "web").unwrap()
@@ -397,7 +352,8 @@ mod tests {
             .into(),
             ..SecurityGroup::default()
         };
-        let found: Vec<String> = their_rules(&group, "a1").keys().map(ToString::to_string).collect();
+        let ports = BTreeSet::from([30_080]);
+        let found: Vec<String> = their_rules(&group, "a1", &ports).keys().map(ToString::to_string).collect();
         assert_eq!(
             found,
             [
@@ -409,7 +365,32 @@ mod tests {
         );
         let balancer = LoadBalancer { name: "a1".to_owned(), ..LoadBalancer::default() };
         let subnets = ["10.0.1.0/24".parse().unwrap()].into();
-        let rules = their_rules(&group, "a1");
+        let rules = their_rules(&group, "a1", &ports);
         assert_eq!(as_theirs(&rules, &balancer, &subnets), rules, "given back as they were");
+    }
+
+    #[test]
+    fn a_rule_that_the_checks_of_others_need_stays() {
+        let port = |port| Permission::ports("tcp", port, port, Peer::Range("10.0.1.0/24".parse().unwrap()));
+        let mark = |what: &str, name: &str| format!("kubernetes.io/rule/nlb/{what}={name}");
+        let checked = |port: u16, check: &str| TargetGroup {
+            port,
+            health_check: HealthCheck { port: check.to_owned(), ..HealthCheck::default() },
+            ..TargetGroup::default()
+        };
+        let (one, local, other) =
+            (checked(30_080, "10256"), checked(30_081, "31000"), checked(30_090, "10256"));
+        let ports = own_ports(&[&one, &local], &[&other]);
+        assert_eq!(ports, [30_080, 30_081, 31_000].into());
+        let mut group = SecurityGroup {
+            ingress: [10_256, 30_080, 31_000].map(|number| (port(number), mark("health", "a1"))).into(),
+            ..SecurityGroup::default()
+        };
+        let found = |group: &SecurityGroup, ports: &BTreeSet<u16>| their_rules(group, "a1", ports).len();
+        assert_eq!(found(&group, &ports), 3, "nobody else is there");
+        group.ingress.insert(port(30_090), mark("client", "a2"));
+        assert_eq!(found(&group, &ports), 2, "the rule for the probe is for the other, too");
+        assert!(!their_rules(&group, "a1", &ports).contains_key(&port(10_256)));
+        assert_eq!(own_ports(&[&one, &local], &[]), [10_256, 30_080, 30_081, 31_000].into());
     }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portcullis_aws::{NodeRules, Verdict};
-use portcullis_aws_fake::{Fake, SecurityGroup, World};
+use portcullis_aws_fake::{Call, Fake, Fault, SecurityGroup, World};
 use portcullis_core::{Outcome, Provider as _};
 
 use crate::scene::{Service, account, fake, gone, owner, shape};
@@ -339,9 +339,10 @@ async fn what_a_role_may_not_is_found_without_changing_anything() {
     let fake = fake(|_| ());
     let provider = account(&fake).provider("Managed");
     let before = fake.state();
-    assert!(provider.client().caller().await.unwrap().starts_with("arn:aws:"));
+    let caller = provider.client().caller().await.unwrap();
+    assert!(caller.starts_with("arn:aws:"));
     let denied = || async {
-        let found = provider.client().permissions("vpc-1", false).await;
+        let found = provider.client().permissions(&caller, "demo", "vpc-1", false).await;
         let denied = found.into_iter().filter(|found| found.verdict != Verdict::Allowed);
         denied.map(|found| found.action).collect::<Vec<_>>()
     };
@@ -354,6 +355,54 @@ async fn what_a_role_may_not_is_found_without_changing_anything() {
         fake.allow(action);
     }
     assert_eq!(fake.state(), before);
+}
+
+/// A policy that asks for tags denies what is called on objects that do not exist.
+#[tokio::test]
+async fn what_is_allowed_on_tagged_objects_only_is_not_missing() {
+    fn by_tag(call: &Call) -> Fault {
+        let elb = ["DeleteLoadBalancer", "ModifyListener", "RegisterTargets", "CreateListener", "AddTags"];
+        let ec2 = ["DeleteSecurityGroup", "CreateTags"];
+        if elb.contains(&call.action.as_str()) {
+            Fault::Error("AccessDenied".to_owned(), 403)
+        } else if ec2.contains(&call.action.as_str()) {
+            Fault::Error("UnauthorizedOperation".to_owned(), 403)
+        } else {
+            Fault::None
+        }
+    }
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let caller = provider.client().caller().await.unwrap();
+    let verdicts = || async {
+        let found = provider.client().permissions(&caller, "demo", "vpc-1", false).await;
+        let count =
+            |wanted: fn(&Verdict) -> bool| found.iter().filter(|found| wanted(&found.verdict)).count();
+        let denied = count(|verdict| matches!(verdict, Verdict::Denied(_)));
+        (denied, count(|verdict| matches!(verdict, Verdict::Unknown(_))))
+    };
+    fake.faults(by_tag);
+    assert_eq!(verdicts().await, (0, 0), "AWS says that it would be allowed");
+    let asked =
+        fake.calls().into_iter().find(|logged| logged.call.action == "SimulatePrincipalPolicy").unwrap();
+    assert_eq!(asked.call.parameter("PolicySourceArn"), caller);
+    let key = asked.call.parameter("ContextEntries.member.1.ContextKeyName").to_owned();
+    assert_eq!(key, "aws:ResourceTag/portcullis.dev/cluster");
+
+    fake.deny("RegisterTargets");
+    assert_eq!(verdicts().await, (1, 0), "AWS says that it would not");
+    fake.allow("RegisterTargets");
+
+    fake.faults(|call| match call.action.as_str() {
+        "SimulatePrincipalPolicy" => Fault::Error("AccessDenied".to_owned(), 403),
+        _ => by_tag(call),
+    });
+    assert_eq!(verdicts().await, (0, 7), "nobody says it");
+    fake.faults(|call| match call.action.as_str() {
+        "SimulatePrincipalPolicy" | "CreateLoadBalancer" => Fault::Error("AccessDenied".to_owned(), 403),
+        _ => by_tag(call),
+    });
+    assert_eq!(verdicts().await, (1, 7), "what carries the tags when it is made is known");
 }
 
 #[tokio::test]

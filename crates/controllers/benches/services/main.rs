@@ -13,18 +13,22 @@ mod aws;
 mod many;
 mod phases;
 
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 // What the program has.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     let value = |name: &str| {
         let place = arguments.iter().position(|argument| argument == name)?;
         arguments.get(place + 1).cloned()
     };
     if let Some(url) = value(many::CHILD) {
-        return many::child(&url);
+        many::child(&url);
+        return ExitCode::SUCCESS;
     }
     let only = value("--only").unwrap_or_default();
     if only != "many" {
@@ -33,9 +37,22 @@ fn main() {
     if only != "phases" {
         many::measure();
     }
+    let missed = MISSED.load(Ordering::Relaxed);
+    if missed == 0 {
+        return ExitCode::SUCCESS;
+    }
+    println!("{missed} limits are missed.");
+    ExitCode::FAILURE
 }
 
-/// A figure that has a limit: `=` where it is kept, `✗` where it is missed.
+/// How many limits were missed so far.
+static MISSED: AtomicUsize = AtomicUsize::new(0);
+
+/// A figure that has a limit: `=` where it is kept, `✗` where it is missed, which counts.
 fn mark(kept: bool) -> &'static str {
-    if kept { "=" } else { "✗ MISSED" }
+    if kept {
+        return "=";
+    }
+    MISSED.fetch_add(1, Ordering::Relaxed);
+    "✗ MISSED"
 }

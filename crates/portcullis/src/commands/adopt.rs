@@ -7,9 +7,9 @@ use anyhow::Context;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
 use kube::{Client, ResourceExt};
-use portcullis_aws::{Estate, Maker, Provider};
+use portcullis_aws::{Estate, Maker, NodeRules, Provider};
 use portcullis_core::{Members, Owner, Problem, Provider as _, Target, Want};
-use portcullis_kube_api::{Adopted, Change, FINALIZER, load_balancer, parameters, take_over};
+use portcullis_kube_api::{Adopted, Change, FINALIZER, TakenOver, load_balancer, parameters, take_over};
 use serde_json::json;
 
 use crate::cli::ConfigArgs;
@@ -47,7 +47,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
         let class = &loaded.config.services.class;
         each(&services, async |name| {
             let held = hands.find(name).await?;
-            output::print(&told(&held))?;
+            let opens_nodes = hands.provider.settings().node_rules != NodeRules::Off;
+            output::print(&told(&held, opens_nodes))?;
             if yes {
                 hands.adopt(&held, class).await?;
                 output::print(&format!(
@@ -120,6 +121,11 @@ impl Hands {
         Api::namespaced(self.client.clone(), namespace)
     }
 
+    /// A Service as it is now, if it is there.
+    pub(super) async fn read(&self, owner: &Owner) -> Result<Option<Service>, kube::Error> {
+        self.api(owner.namespace().unwrap_or_default()).get_opt(owner.name()).await
+    }
+
     /// The Service of that name, and what there is for it at its address.
     pub(super) async fn find(&self, name: &str) -> Result<Held, Failure> {
         let Some((namespace, name)) = name.split_once('/') else {
@@ -156,7 +162,8 @@ impl Hands {
                 "The load balancer serves as before, and is looked after as before. Run the command again.",
             )
         })?;
-        self.change(service, take_over(service, class, estate.maker.name())).await?;
+        let taken = TakenOver { from: estate.maker.name(), scheme: &estate.balancer.scheme };
+        self.change(service, take_over(service, class, taken)).await?;
         if estate.maker == Maker::LoadBalancerController {
             self.unbind(service).await?;
         }
@@ -201,21 +208,27 @@ impl Hands {
     /// Takes away the objects by which the AWS Load Balancer Controller keeps targets, without it emptying the target
     /// groups: it does so for those that it holds.
     async fn unbind(&self, service: &Service) -> Result<(), Failure> {
-        let kind = GroupVersionKind::gvk("elbv2.k8s.aws", "v1beta1", "TargetGroupBinding");
-        let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
-        let api: Api<DynamicObject> =
-            Api::namespaced_with(self.client.clone(), &namespace, &ApiResource::from_gvk(&kind));
-        let labels = format!("service.k8s.aws/stack-namespace={namespace},service.k8s.aws/stack-name={name}");
-        let found = match api.list(&ListParams::default().labels(&labels)).await {
-            Ok(found) => found.items,
-            // There is no such kind here.
-            Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
-            Err(error) => return Err(unanswered(&error)),
-        };
-        for binding in found {
-            self.remove(&api, &binding.name_any()).await?;
+        let namespace = service.namespace().unwrap_or_default();
+        for binding in self.bindings(&namespace, &service.name_any()).await? {
+            self.remove(&self.binding_api(&namespace), &binding).await?;
         }
         Ok(())
+    }
+
+    fn binding_api(&self, namespace: &str) -> Api<DynamicObject> {
+        let kind = GroupVersionKind::gvk("elbv2.k8s.aws", "v1beta1", "TargetGroupBinding");
+        Api::namespaced_with(self.client.clone(), namespace, &ApiResource::from_gvk(&kind))
+    }
+
+    /// The names of the objects by which the AWS Load Balancer Controller keeps the targets of a Service.
+    pub(super) async fn bindings(&self, namespace: &str, name: &str) -> Result<Vec<String>, Failure> {
+        let labels = format!("service.k8s.aws/stack-namespace={namespace},service.k8s.aws/stack-name={name}");
+        match self.binding_api(namespace).list(&ListParams::default().labels(&labels)).await {
+            Ok(found) => Ok(found.items.iter().map(ResourceExt::name_any).collect()),
+            // There is no such kind here.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            Err(error) => Err(unanswered(&error)),
+        }
     }
 
     /// Removes a binding at a moment when nobody holds it.
@@ -251,7 +264,7 @@ fn address(service: &Service) -> Option<String> {
     found.or_else(|| Adopted::of(service)?.address())
 }
 
-fn unanswered(error: &kube::Error) -> Failure {
+pub(super) fn unanswered(error: &kube::Error) -> Failure {
     Failure::new(Exit::Lacking, format!("the Kubernetes API does not answer: {error}"))
 }
 
@@ -262,7 +275,7 @@ pub(super) fn failure(problem: &Problem) -> Failure {
 }
 
 /// What would be done, in words.
-fn told(held: &Held) -> String {
+fn told(held: &Held, opens_nodes: bool) -> String {
     let Held { service, estate, owner } = held;
     let mut text = format!("{owner} is taken over from {}:\n", estate.maker);
     let mut line = |what: &str, how: String| {
@@ -277,7 +290,8 @@ fn told(held: &Held) -> String {
         if groups.is_empty() { "none".to_owned() } else { format!("{} become ours", groups.join(", ")) },
     );
     for (group, rules) in estate.rules.iter().filter(|_| !estate.is_ours) {
-        line("nodes", format!("{} rules in {group} become ours", rules.len()));
+        let how = if opens_nodes { "become ours" } else { "stay as they are, since aws.nodeRules is off" };
+        line("nodes", format!("{} rules in {group} {how}", rules.len()));
     }
     let foreign: Vec<&String> = service.finalizers().iter().filter(|found| *found != FINALIZER).collect();
     if !foreign.is_empty() {

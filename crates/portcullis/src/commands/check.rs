@@ -35,18 +35,19 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let (caller, found) = runtime.block_on(look(&loaded))?;
     output::print(&format!("{caller}\n\n{}", table(&found)))?;
-    let denied: Vec<&str> = found
-        .iter()
-        .filter(|found| matches!(found.verdict, Verdict::Denied(_)))
-        .map(|found| found.action.as_str())
-        .collect();
+    let unknown = found.iter().filter(|found| matches!(found.verdict, Verdict::Unknown(_))).count();
+    if unknown > 0 {
+        output::print(&format!(
+            "\n{unknown} could not be found out. What is allowed on tagged objects only is known with iam:SimulatePrincipalPolicy, which `portcullis iam-policy --check` adds.\n"
+        ))?;
+    }
+    let denied = found.iter().filter(|found| matches!(found.verdict, Verdict::Denied(_)));
+    let denied: Vec<&str> = denied.map(|found| found.action.as_str()).collect();
     if denied.is_empty() {
         return Ok(());
     }
     let failure = Failure::new(Exit::Lacking, format!("the role is not allowed {}", denied.join(", ")));
-    Err(failure
-        .note("`portcullis iam-policy` prints a policy that allows it.")
-        .note("A policy that asks for tags denies what is called here on objects that do not exist: look there first."))
+    Err(failure.note("`portcullis iam-policy` prints a policy that allows it."))
 }
 
 async fn look(loaded: &Loaded) -> Result<(String, Vec<Permission>), Failure> {
@@ -56,7 +57,9 @@ async fn look(loaded: &Loaded) -> Result<(String, Vec<Permission>), Failure> {
     let caller =
         caller.map_err(|error| Failure::new(Exit::Lacking, format!("AWS does not know us. {error}")))?;
     let observe = loaded.config.mode == Mode::Observe;
-    Ok((caller, provider.client().permissions(&provider.settings().vpc, observe).await))
+    let settings = provider.settings();
+    let found = provider.client().permissions(&caller, &settings.cluster, &settings.vpc, observe).await;
+    Ok((caller, found))
 }
 
 fn table(found: &[Permission]) -> String {

@@ -1,5 +1,7 @@
 //! `portcullis iam-policy`
 
+use portcullis_aws::PolicyFor;
+
 use crate::exit::Failure;
 use crate::output;
 
@@ -12,6 +14,10 @@ pub(crate) struct Args {
     #[arg(long)]
     cluster: Option<String>,
 
+    /// The VPC of the cluster; without it, rules of groups in any VPC may be changed
+    #[arg(long)]
+    vpc: Option<String>,
+
     /// Only what watching needs (`mode: observe`)
     #[arg(long)]
     observe: bool,
@@ -19,9 +25,19 @@ pub(crate) struct Args {
     /// Also what `adopt` and `release` need
     #[arg(long, conflicts_with = "observe")]
     adopt: bool,
+
+    /// Also what `check aws` needs to be certain about objects of the cluster
+    #[arg(long)]
+    check: bool,
 }
 
 pub(crate) fn run(args: &Args) -> Result<(), Failure> {
-    let policy = portcullis_aws::policy(args.cluster.as_deref(), args.observe, args.adopt);
+    let policy = portcullis_aws::policy(PolicyFor {
+        cluster: args.cluster.as_deref(),
+        vpc: args.vpc.as_deref(),
+        observe: args.observe,
+        adopt: args.adopt,
+        check: args.check,
+    });
     Ok(output::print(&output::json(&policy)?)?)
 }

@@ -1,5 +1,7 @@
 //! A cloud-config that is kept in step with the one it is made from.
 
+use std::time::Duration;
+
 use portcullis_aws::CloudConfig;
 use portcullis_controllers::{CloudConfigController, CloudConfigStep, Lease, Place};
 use tokio::sync::watch;
@@ -40,7 +42,8 @@ pub(crate) async fn start(
         "portcullis-cloud-config",
         &host(),
     );
-    let controller = CloudConfigController { client, sources, target, transform, observe };
+    let retry = Duration::from_secs(30);
+    let controller = CloudConfigController { client, sources, target, transform, observe, retry };
     tasks.spawn(run(controller, lease, check, stop.clone()));
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Services of type `LoadBalancer`, with network load balancers on AWS.
 
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, Node};
@@ -295,8 +297,22 @@ fn settings(loaded: &Loaded, aws: &Settings) -> portcullis_controllers::Settings
 
 /// Who this is, among several.
 pub(super) fn host() -> String {
-    let host = std::env::var("POD_NAME").or_else(|_| std::env::var("HOSTNAME"));
-    format!("{}-{}", host.unwrap_or_else(|_| "portcullis".to_owned()), std::process::id())
+    static NAME: OnceLock<String> = OnceLock::new();
+    NAME.get_or_init(|| name(std::env::var("POD_NAME").ok().filter(|pod| !pod.is_empty()))).clone()
+}
+
+/// A name that nobody else has who could hold the same Lease. There is one pod of a name, which goes on at once where it
+/// was when its process is another; machines may have the same name, and processes of the same number.
+fn name(pod: Option<String>) -> String {
+    let process = std::process::id();
+    if let Some(pod) = pod {
+        return format!("{pod}-{process}");
+    }
+    let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
+    let host = host.filter(|host| !host.is_empty()).unwrap_or_else(|| "portcullis".to_owned());
+    // Made for hashes, and random enough for a name.
+    let random = RandomState::new().hash_one(process);
+    format!("{host}-{process}-{random:016x}")
 }
 
 /// How often AWS was called.
@@ -312,5 +328,20 @@ impl Collector for Calls {
             ConstCounter::new(count).encode(family.encode_family(&[("action", action), ("end", end)])?)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_two_have_one_name() {
+        let (one, other) = (name(None), name(None));
+        assert_ne!(one, other, "not even with the same name of a machine, and the same number");
+        let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
+        assert!(one.starts_with(&format!("{host}-{}-", std::process::id())), "{one}");
+        assert_eq!(name(Some("pod-1".to_owned())), format!("pod-1-{}", std::process::id()));
+        assert_eq!(super::host(), super::host(), "it stays the same");
     }
 }

@@ -185,7 +185,10 @@ impl Scene {
             return Err(refused("it is not ours", &remedy));
         }
         if let Some((finalizer, who)) = foreign_finalizer(&service) {
-            return Err(refused(&format!("{who} looks after it, by {finalizer}"), "Have it let go first."));
+            let remedy = format!(
+                "`portcullis adopt {namespace}/{name}` takes its load balancer over; or have the other one let go of the Service."
+            );
+            return Err(refused(&format!("{who} looks after it, by {finalizer}"), &remedy));
         }
         let unknown = invent_node_ports(&mut service);
         let parameters = parameters(&service);

@@ -334,7 +334,8 @@ fn uncertain<'a>(
 fn needs(holding: &Holding, permission: &Permission, shared: bool) -> bool {
     let is_from = |found: &Balancer| match &permission.peer {
         Peer::Group(id) => found.balancer.groups.contains(id),
-        Peer::Range(_) | Peer::PrefixList(_) => found.balancer.groups.is_empty(),
+        // The nodes may see the addresses of clients, whatever groups it has.
+        Peer::Range(_) | Peer::PrefixList(_) => true,
     };
     let covers = |port: u16| permission.from <= Some(port.into()) && Some(port.into()) <= permission.to;
     let is_to = |pool: &Pool| {

@@ -178,15 +178,10 @@ impl Process<'_> {
         let provider = self.provider();
         let estate = self.estate(&provider).await?;
         provider.adopt(&owner("web"), &estate).await.map_err(|error| error.to_string())?;
-        let controller = self.provider();
-        // What was needed before may be closed a moment later.
-        for _ in 0..2 {
-            match controller.sync(&want()).await.outcome {
-                Outcome::Done => {}
-                other => return Err(format!("{other:?}")),
-            }
+        match self.provider().sync(&want()).await.outcome {
+            Outcome::Done => Ok(()),
+            other => Err(format!("{other:?}")),
         }
-        Ok(())
     }
 
     /// Gives it back. Once the rules are given, the Service is the other's, which sets its groups.

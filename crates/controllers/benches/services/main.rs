@@ -5,7 +5,8 @@
 //! sent, also if it is refused. What is counted is the same on every machine; only times are of this one.
 //!
 //! `cargo bench -p portcullis-controllers --bench services -- --only many` leaves the comparison out, `--only phases` the
-//! thousand; `SERVICES=100` in the environment makes it a hundred.
+//! thousand; `SERVICES=100` in the environment makes it a hundred. A limit that is missed ends it with a failure; the limits
+//! are for a thousand, and with fewer what all share weighs more.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench talks")]
 

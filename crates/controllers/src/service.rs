@@ -16,7 +16,7 @@ use portcullis_core::{
     Address, LoadBalancer, Members, Outcome, Owner, Problem, Provider, Report, Target, Want,
 };
 use portcullis_kube_api::{
-    DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, foreign_finalizer, is_of_another_class,
+    Adopted, DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, foreign_finalizer, is_of_another_class,
     load_balancer, parameters, wants_load_balancer,
 };
 use serde_json::json;
@@ -178,6 +178,16 @@ impl<P: Provider> Context<P> {
             return Ok(());
         }
         let stays = service.metadata.deletion_timestamp.is_none();
+        let without_class = service.spec.as_ref().is_some_and(|spec| spec.load_balancer_class.is_none());
+        if ours && stays && !held && without_class && Adopted::of(service).is_some() {
+            // Whoever takes over writes both at once. Another load balancer would be made, and the one it has be lost.
+            let message = format!(
+                "It says that its load balancer was taken over, which it was not: `portcullis adopt {}` does that",
+                key(service)
+            );
+            self.tell(service, Weight::Warning, "LoadBalancerNotOurs", &message).await;
+            return Ok(());
+        }
         match (ours && stays, held) {
             (true, _) => self.ensure(service, held).await,
             (false, true) if stays && is_load_balancer(service) => {
@@ -508,7 +518,7 @@ impl<P: Provider> Context<P> {
             Ok(None) => true,
             Ok(Some(found)) => {
                 let held = found.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
-                !held && !is_load_balancer(&found) && !found.annotations().contains_key(Owner::ADOPTED_KEY)
+                !held && !is_load_balancer(&found) && Adopted::of(&found).is_none()
             }
             Err(_) => false,
         }

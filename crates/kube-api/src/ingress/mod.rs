@@ -5,6 +5,7 @@
 
 mod condition;
 mod duration;
+pub mod ranges;
 mod strategy;
 mod validate;
 

@@ -6,6 +6,7 @@ mod cloud_config;
 mod events;
 mod lease;
 mod nodes;
+pub mod router;
 mod service;
 
 pub use cloud_config::{CloudConfigController, Place, Step as CloudConfigStep};

@@ -4,6 +4,7 @@
 
 mod cloud_config;
 mod events;
+pub mod ingress;
 mod lease;
 mod nodes;
 pub mod router;

@@ -22,6 +22,7 @@ const STRATEGY: &str = "spec.endpointPublishingStrategy";
 /// What is wrong with it: a sentence for each place, which starts with the place. None, if it can be carried out.
 pub fn refusals(controller: &IngressController) -> Vec<String> {
     let mut wrong = Vec::new();
+    check_name(controller.name(), &mut wrong);
     if controller.spec.replicas.is_some_and(|replicas| replicas < 0) {
         wrong.push("spec.replicas: it cannot be negative".to_owned());
     }
@@ -35,6 +36,16 @@ pub fn refusals(controller: &IngressController) -> Vec<String> {
         check_load_balancer(load_balancer, &mut wrong);
     }
     wrong
+}
+
+/// Services are named after it, and their names are shorter and plainer than those of other objects.
+fn check_name(name: &str, wrong: &mut Vec<String>) {
+    let longest = 63 - "router-internal-".len();
+    if name.len() > longest || name.contains('.') {
+        wrong.push(format!(
+            "metadata.name: Services cannot be named after `{name}`; create it again by a name of at most {longest} letters, digits and dashes"
+        ));
+    }
 }
 
 /// What was admitted once stays: routes, DNS records and certificates of others depend on it.
@@ -230,6 +241,17 @@ fn check_list(list: &[String], place: &str, wrong: &mut Vec<String>) {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn services_are_named_after_it() {
+        for (name, fine) in
+            [("default", true), (&*"a".repeat(47), true), (&*"a".repeat(48), false), ("a.b", false)]
+        {
+            let controller: IngressController =
+                serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            assert_eq!(refusals(&controller).is_empty(), fine, "{name}");
+        }
+    }
 
     #[test]
     fn what_was_admitted_stays() {

@@ -1,0 +1,98 @@
+//! What goes wrong is told, and nothing else stops because of it.
+
+use portcullis_controllers::router::Platform;
+use portcullis_kube_api::SOURCE_RANGES;
+use portcullis_testkit::eventually;
+use serde_json::json;
+
+use crate::cluster::Cluster;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_of_others_is_left_alone() {
+    let cluster = Cluster::new("foreign");
+    cluster.leave_service("shop", &["10.0.0.0/8"], json!({}), false);
+    let version = cluster.service("shop")["metadata"]["resourceVersion"].clone();
+    let running = cluster.start(Platform::BareMetal).await;
+    cluster.apply("shop", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
+    cluster.wait_for("shop", "LoadBalancerProgressing", "True/NoService");
+    let message = cluster.full_condition("shop", "LoadBalancerProgressing")["message"].to_string();
+    assert!(message.contains("Service foreign-routers/router-shop is not ours"), "{message}");
+    assert_eq!(cluster.service("shop")["metadata"]["resourceVersion"], version);
+    cluster.kubectl(&["delete", "service", "router-shop", "-n", &cluster.routers()]);
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    running.abort();
+}
+
+/// A Service that cannot take the ranges: it is said, and the ranges come once it can.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_service_refuses_is_told() {
+    let cluster = Cluster::new("refuse");
+    let running = cluster.start(Platform::BareMetal).await;
+    cluster.apply("shop", json!({"scope": "External"}));
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    let other_type = json!({"spec": {"type": "ClusterIP", "loadBalancerClass": null, "externalTrafficPolicy": null, "allocateLoadBalancerNodePorts": null, "healthCheckNodePort": null}});
+    cluster.edit_service("shop", &other_type);
+    cluster.apply("shop", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
+    eventually("the refusal is told", || {
+        let found = cluster.full_condition("shop", "LoadBalancerProgressing");
+        found["message"].as_str().unwrap_or_default().contains("Kubernetes refuses the change")
+    });
+    assert_eq!(cluster.condition("shop", "SourceRangesEnforced"), "False/NotApplied");
+    assert_eq!(cluster.condition("shop", "Progressing"), "True/IngressControllerProgressing");
+    let events = cluster.kubectl(&[
+        "get",
+        "events",
+        "-n",
+        &cluster.controllers(),
+        "-o",
+        "jsonpath={.items[*].reason}",
+    ]);
+    assert!(events.contains("SyncFailed"), "{events}");
+    cluster.edit_service(
+        "shop",
+        &json!({"spec": {"type": "LoadBalancer", "loadBalancerClass": "example.com/none"}}),
+    );
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    assert_eq!(cluster.service("shop")["spec"]["loadBalancerSourceRanges"], json!(["192.0.2.0/24"]));
+    running.abort();
+}
+
+/// What Kubernetes takes and others stumble over: the status goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_does_not_freeze() {
+    let cluster = Cluster::new("freeze");
+    cluster.leave_service("spaces", &[], json!({SOURCE_RANGES: "10.0.0.0/8, 192.0.2.0/24 "}), true);
+    cluster.leave_service("padded", &[" 10.0.0.0/8 ", "::ffff:192.0.2.0/120"], json!({}), true);
+    let running = cluster.start(Platform::BareMetal).await;
+    for name in ["spaces", "padded"] {
+        cluster.apply(name, json!({"scope": "External"}));
+        eventually(&format!("{name}: what counts is told"), || {
+            cluster.effective(name) == json!(["10.0.0.0/8", "192.0.2.0/24"])
+        });
+        let before = cluster.controller(name)["status"]["observedGeneration"].clone();
+        cluster.apply(name, json!({"scope": "External", "dnsManagementPolicy": "Unmanaged"}));
+        eventually(&format!("{name}: the status moves"), || {
+            cluster.controller(name)["status"]["observedGeneration"].as_i64() > before.as_i64()
+        });
+    }
+    running.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_domain_has_one_owner() {
+    let cluster = Cluster::new("domain");
+    let running = cluster.start(Platform::BareMetal).await;
+    let spec = json!({"domain": "shop.example.com", "endpointPublishingStrategy": {"type": "Private"}});
+    cluster.apply_spec("first", spec.clone());
+    cluster.wait_for("first", "Admitted", "True/Valid");
+    cluster.apply_spec("second", spec);
+    cluster.wait_for("second", "Admitted", "False/Invalid");
+    let message = cluster.full_condition("second", "Admitted")["message"].to_string();
+    assert!(message.contains("conflicts with: first"), "{message}");
+    assert!(cluster.deployment("second").is_null());
+    cluster.apply_spec("none", json!({"endpointPublishingStrategy": {"type": "Private"}}));
+    cluster.wait_for("none", "Admitted", "False/Invalid");
+    cluster.kubectl(&["delete", "ingresscontroller", "first", "-n", &cluster.controllers()]);
+    cluster.wait_for("second", "Admitted", "True/Valid");
+    running.abort();
+}

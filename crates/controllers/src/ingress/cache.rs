@@ -100,6 +100,11 @@ impl<K: Kept> Cache<K> {
         let _ = self.store.wait_until_ready().await;
     }
 
+    /// The namespace that they are in.
+    pub(super) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
     /// The newest of that name that is known.
     pub(super) fn get(&self, name: &str) -> Option<Arc<K>> {
         let told = self.store.get(&ObjectRef::new(name).within(&self.namespace));

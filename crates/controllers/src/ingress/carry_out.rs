@@ -23,6 +23,8 @@ pub(super) struct Done<K> {
     pub(super) failure: Option<Failure>,
     /// Whether anything was written.
     pub(super) written: bool,
+    /// Whether that changed what was there.
+    pub(super) corrected: bool,
 }
 
 /// Why an object is not as it should be.
@@ -43,6 +45,8 @@ pub(super) struct Wanted<'a, K> {
     pub(super) is_ours: &'a (dyn Fn(&ObjectMeta) -> bool + Sync),
     /// What has to change.
     pub(super) changed: fn(&K, &K) -> Option<K>,
+    /// Whether one that is there may be changed now.
+    pub(super) may_change: bool,
     /// Only say what would be done.
     pub(super) observe: bool,
 }
@@ -56,7 +60,7 @@ where
     let mut have = cache.get(name);
     for _ in 0..TRIES {
         let there = |have: Option<Arc<K>>| have.filter(|have| (wanted.is_ours)(have.metadata()));
-        let done = |object, written| Done { object, failure: None, written };
+        let done = |object, written| Done { object, failure: None, written, corrected: false };
         let next = step(wanted.object.clone(), have.as_deref(), wanted.is_ours, wanted.changed);
         let goes = have.as_ref().is_some_and(|have| have.metadata().deletion_timestamp.is_some());
         let next = match next {
@@ -72,12 +76,9 @@ where
             (Step::Nothing, _) => return done(there(have), false),
             (Step::Foreign(problem), _) => {
                 let why = format!("{} {} {}", problem.what, problem.state, problem.remedy);
-                return Done {
-                    object: None,
-                    failure: Some(Failure { why, no_namespace: false }),
-                    written: false,
-                };
+                return failure(None, why, false);
             }
+            (Step::Change(_), _) if !wanted.may_change => break,
             (Step::Create(object), _) => api.create(&PostParams::default(), object).await.map(Some),
             (Step::Change(object), Some(have)) => {
                 let patch = Patch::Merge(patch(&**have, object));
@@ -91,42 +92,53 @@ where
             (Step::Change(_) | Step::Delete, None) => return done(None, false),
         };
         match tried {
-            Ok(Some(object)) => return done(Some(cache.wrote(object)), true),
+            Ok(Some(object)) => {
+                let corrected = have.is_some();
+                return Done { corrected, ..done(Some(cache.wrote(object)), true) };
+            }
             Ok(None) => return done(None, true),
             // Somebody was quicker: what they did decides anew.
             Err(kube::Error::Api(status)) if status.code == 409 || (status.code == 404 && have.is_some()) => {
                 match api.get_opt(name).await {
                     // It is not kept: of one that is not ours the watch tells nothing, not even when it goes.
                     Ok(found) => have = found.map(Arc::new),
-                    Err(problem) => return failed(name, there(have), &problem),
+                    Err(problem) => {
+                        return failed(&place::<K>(cache.namespace(), name), there(have), &problem);
+                    }
                 }
             }
-            Err(problem) => return failed(name, there(have), &problem),
+            Err(problem) => return failed(&place::<K>(cache.namespace(), name), there(have), &problem),
         }
     }
     let why = format!(
-        "{} {name} is written by somebody else all the time. Find out who else looks after it.",
-        K::KIND
+        "{} is changed by somebody else again and again. It is put right now and then. Find out who else looks after it.",
+        place::<K>(cache.namespace(), name)
     );
-    Done { object: have, failure: Some(Failure { why, no_namespace: false }), written: false }
+    failure(have, why, false)
 }
 
-fn failed<K>(name: &str, object: Option<Arc<K>>, problem: &kube::Error) -> Done<K>
-where
-    K: k8s_openapi::Resource,
-{
-    let (why, no_namespace) = match problem {
+fn failed<K: k8s_openapi::Resource>(place: &str, object: Option<Arc<K>>, problem: &kube::Error) -> Done<K> {
+    match problem {
         kube::Error::Api(status) => {
+            let no_namespace = status.code == 404 && object.is_none();
             let why = format!(
-                "{} {name} stays as it is: Kubernetes refuses the change, and says: {}",
-                K::KIND,
+                "{place} stays as it is: Kubernetes refuses the change, and says: {}",
                 status.message
             );
-            (why, status.code == 404 && object.is_none())
+            failure(object, why, no_namespace)
         }
-        other => {
-            (format!("{} {name} stays as it is: the Kubernetes API cannot be used: {other}", K::KIND), false)
-        }
-    };
-    Done { object, failure: Some(Failure { why, no_namespace }), written: false }
+        other => failure(
+            object,
+            format!("{place} stays as it is: the Kubernetes API cannot be used: {other}"),
+            false,
+        ),
+    }
+}
+
+fn failure<K>(object: Option<Arc<K>>, why: String, no_namespace: bool) -> Done<K> {
+    Done { object, failure: Some(Failure { why, no_namespace }), written: false, corrected: false }
+}
+
+fn place<K: k8s_openapi::Resource>(namespace: &str, name: &str) -> String {
+    format!("{} {namespace}/{name}", K::KIND)
 }

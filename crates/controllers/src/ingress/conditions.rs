@@ -48,7 +48,7 @@ const HEALTHY: [(&str, Duration); 5] = [
 /// What is to be known about an `IngressController` by what is known of it.
 pub fn conditions(look: &Look<'_>) -> Conditions {
     let mut all = vec![admitted(look)];
-    all.extend(deployment::of(look.deployment));
+    all.extend(deployment::of(look.deployment, look.router_failures));
     all.push(load_balancer_managed(look));
     if look.is_balanced() {
         all.push(load_balancer_ready(look));

@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::cache::{Cache, Told, is_newer, lean};
+use super::pace::Pace;
 use super::{Enforcer, shared};
 use crate::events::Events;
 use crate::router::RouterSettings;
@@ -62,6 +63,8 @@ pub(super) struct Context {
     pub(super) deployments: Cache<Deployment>,
     pub(super) failures_of_providers: Cache<Event>,
     pub(super) events: Events,
+    /// How often somebody was corrected.
+    pub(super) pace: Pace,
     /// How often in a row something failed.
     failures: Mutex<HashMap<String, u32>>,
     /// What we wrote, which the watch may not have told of yet.
@@ -140,6 +143,7 @@ impl IngressControllers {
             services,
             deployments,
             failures_of_providers: failures,
+            pace: Pace::default(),
             failures: Mutex::default(),
             written: Mutex::default(),
         });

@@ -4,12 +4,14 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use portcullis_kube_api::ingress::{Condition, ConditionStatus};
 
-use super::conditions::condition;
+use super::conditions::{condition, several};
 
 /// Whether they serve, whether enough of them do, whether all do, and whether they are being replaced.
-pub(super) fn of(deployment: Option<&Deployment>) -> Vec<Condition> {
+pub(super) fn of(deployment: Option<&Deployment>, failures: &[String]) -> Vec<Condition> {
+    let why = several(failures.iter().cloned());
     let Some(deployment) = deployment else {
-        let message = "The Deployment of the routers is not there yet.";
+        let message = format!("The Deployment of the routers is not there yet. {why}");
+        let message = message.trim_end();
         return vec![
             condition("DeploymentAvailable", ConditionStatus::False, "DeploymentUnavailable", message),
             condition("DeploymentRollingOut", ConditionStatus::True, "DeploymentRollingOut", message),
@@ -51,7 +53,7 @@ pub(super) fn of(deployment: Option<&Deployment>) -> Vec<Condition> {
             },
             &format!("{count}."),
         ),
-        is_rolling_out(&key, deployment, &status, wanted),
+        is_rolling_out(&key, deployment, &status, &why),
     ]
 }
 
@@ -80,11 +82,14 @@ fn is_available(key: &str, status: &DeploymentStatus) -> Condition {
     }
 }
 
-fn is_rolling_out(key: &str, deployment: &Deployment, status: &DeploymentStatus, wanted: i32) -> Condition {
+fn is_rolling_out(key: &str, deployment: &Deployment, status: &DeploymentStatus, why: &str) -> Condition {
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let updated = status.updated_replicas.unwrap_or(0);
     let all = status.replicas.unwrap_or(0);
     let seen = status.observed_generation >= deployment.metadata.generation;
-    let (is, reason, message) = if !seen {
+    let (is, reason, message) = if !why.is_empty() {
+        (ConditionStatus::True, "DeploymentRollingOut", why.to_owned())
+    } else if !seen {
         (ConditionStatus::True, "DeploymentRollingOut", format!("Deployment {key} was changed just now."))
     } else if updated < wanted || all > updated {
         let message = format!(

@@ -22,8 +22,10 @@ pub struct Look<'a> {
     pub deployment: Option<&'a Deployment>,
     /// Its load balancer Service, if that belongs to it.
     pub service: Option<&'a Service>,
-    /// What was tried with the Service and refused.
+    /// What was tried with the load balancer Service and refused.
     pub failures: &'a [String],
+    /// What was tried with the rest and refused.
+    pub router_failures: &'a [String],
     /// What waits for a new load balancer.
     pub replacements: &'a [Replacement],
     /// Why there is no load balancer yet, as whoever makes it tells.

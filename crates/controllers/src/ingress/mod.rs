@@ -8,6 +8,7 @@ mod controller;
 mod deployment;
 mod enforcement;
 mod look;
+mod pace;
 mod reconcile;
 mod shared;
 mod status;

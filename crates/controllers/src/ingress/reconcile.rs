@@ -1,7 +1,7 @@
 //! Has everything as one `IngressController` wants it.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -9,9 +9,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Preconditions};
 use kube::{Resource, ResourceExt};
 use portcullis_kube_api::ingress::{AUTO_DELETE, EndpointPublishingStrategy, IngressController};
-use tracing::{info, warn};
+use tracing::warn;
 
-use super::carry_out::{Done, Wanted, carry_out};
+use super::carry_out::{Done, Failure, Wanted, carry_out};
 use super::controller::{Again, Context, LOOK_AGAIN};
 use super::{Look, admission, conditions, shared};
 use crate::events::Weight;
@@ -31,13 +31,16 @@ impl Context {
         let all = self.controllers.state();
         let refusals = admission(&controller, all.iter().map(AsRef::as_ref), router);
         let strategy = self.strategy(&controller, &refusals);
-        let (deployment, service) = if refusals.is_empty() {
+        let (deployment, service, other) = if refusals.is_empty() {
             Box::pin(self.carry_out(&controller)).await
         } else {
             let name = named("router", &controller);
-            (found(self.deployments.get(&name), &controller), found(self.services.get(&name), &controller))
+            let deployment = found(self.deployments.get(&name), &controller);
+            (deployment, found(self.services.get(&name), &controller), Vec::new())
         };
-        let failures: Vec<String> = service.failure.iter().map(|failure| failure.why.clone()).collect();
+        let why = |failure: &Failure| failure.why.clone();
+        let failures: Vec<String> = service.failure.iter().map(why).collect();
+        let router_failures: Vec<String> = deployment.failure.iter().chain(&other).map(why).collect();
         let replacements = if refusals.is_empty() {
             self.replace(&controller, service.object.as_deref()).await
         } else {
@@ -52,6 +55,7 @@ impl Context {
             deployment: deployment.object.as_deref(),
             service: service.object.as_deref(),
             failures: &failures,
+            router_failures: &router_failures,
             replacements: &replacements,
             sync_failure: sync_failure.as_deref(),
             enforcer: &self.settings.enforcer,
@@ -59,14 +63,15 @@ impl Context {
         };
         let conditions = conditions(&look);
         self.tell_status(&look, &conditions).await?;
-        for failure in deployment.failure.iter().chain(&service.failure) {
+        let failed: Vec<&Failure> = deployment.failure.iter().chain(&service.failure).chain(&other).collect();
+        for failure in &failed {
             warn!(controller = controller.name(), why = failure.why, "it is not as wanted");
             self.tell(&controller, Weight::Warning, "SyncFailed", &failure.why).await;
-            if failure.no_namespace {
-                shared::ensure(&self.client, router, self.settings.observe).await;
-            }
         }
-        if deployment.failure.is_some() || service.failure.is_some() {
+        if failed.iter().any(|failure| failure.no_namespace) {
+            shared::ensure(&self.client, router, self.settings.observe).await;
+        }
+        if !failed.is_empty() {
             return Err(Again);
         }
         // Another one may give its domain up.
@@ -81,51 +86,58 @@ impl Context {
         if refusals.is_empty() { wanted() } else { admitted.unwrap_or_else(wanted) }
     }
 
-    /// Has its objects as wanted: the Deployment, and the load balancer Service. What else is wrong is told with the latter.
-    async fn carry_out(&self, controller: &IngressController) -> (Done<Deployment>, Done<Service>) {
+    /// Has its objects as wanted: the Deployment, the load balancer Service, and the other Services, of which only is said
+    /// what went wrong.
+    async fn carry_out(
+        &self,
+        controller: &IngressController,
+    ) -> (Done<Deployment>, Done<Service>, Vec<Failure>) {
         let router = &self.settings.router;
         let is_ours = |metadata: &_| belongs_to(metadata, controller.name());
-        let (deployments, services): (Api<Deployment>, Api<Service>) = (
-            Api::namespaced(self.client.clone(), &router.namespace),
-            Api::namespaced(self.client.clone(), &router.namespace),
-        );
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &router.namespace);
+        let services: Api<Service> = Api::namespaced(self.client.clone(), &router.namespace);
         let observe = self.settings.observe;
-        let wanted = |name: &'static str, object, changed| (named(name, controller), object, changed);
-        let deployment_name = named("router", controller);
-        let deployment = carry_out(
-            &deployments,
-            &self.deployments,
-            Wanted {
-                name: &deployment_name,
-                object: router::deployment(controller, router),
-                is_ours: &is_ours,
-                changed: router::changed_deployment,
-                observe,
-            },
+        let generation = controller.metadata.generation;
+        let name = named("router", controller);
+        let deployment = Wanted {
+            name: &name,
+            object: router::deployment(controller, router),
+            is_ours: &is_ours,
+            changed: router::changed_deployment,
+            may_change: true,
+            observe,
+        };
+        let balanced = Wanted {
+            name: &name,
+            object: router::load_balancer_service(controller, router),
+            is_ours: &is_ours,
+            changed: router::changed_load_balancer,
+            may_change: self.pace.allows(&name, generation, Instant::now()),
+            observe,
+        };
+        let (internal_name, port_name) =
+            (named("router-internal", controller), named("router-nodeport", controller));
+        let other = |name, object| Wanted {
+            name,
+            object,
+            is_ours: &is_ours,
+            changed: router::changed,
+            may_change: true,
+            observe,
+        };
+        let internal = other(&internal_name, router::internal_service(controller, router));
+        let on_ports = other(&port_name, router::node_port_service(controller, router));
+        let (deployment, balanced, internal, on_ports) = tokio::join!(
+            carry_out(&deployments, &self.deployments, deployment),
+            carry_out(&services, &self.services, balanced),
+            carry_out(&services, &self.services, internal),
+            carry_out(&services, &self.services, on_ports),
         );
-        let each = [
-            wanted(
-                "router",
-                router::load_balancer_service(controller, router),
-                router::changed_load_balancer as fn(&Service, &Service) -> _,
-            ),
-            wanted("router-internal", router::internal_service(controller, router), router::changed),
-            wanted("router-nodeport", router::node_port_service(controller, router), router::changed),
-        ];
-        let each = each.map(|(name, object, changed)| {
-            let (services, cache, is_ours) = (&services, &self.services, &is_ours);
-            async move {
-                carry_out(services, cache, Wanted { name: &name, object, is_ours, changed, observe }).await
-            }
-        });
-        let [balanced, internal, on_ports] = each;
-        let (deployment, mut balanced, internal, on_ports) =
-            tokio::join!(deployment, balanced, internal, on_ports);
-        balanced.failure = balanced.failure.or(internal.failure).or(on_ports.failure);
-        if balanced.written {
-            info!(controller = controller.name(), "its load balancer Service was written");
+        if balanced.corrected {
+            self.pace.corrected(&name, generation, Instant::now());
         }
-        (deployment, balanced)
+        let failures = internal.failure.into_iter().chain(on_ports.failure).collect();
+        (deployment, balanced, failures)
     }
 
     /// What needs another load balancer; if the administrator said so beforehand, it gets one.
@@ -173,5 +185,5 @@ pub(super) fn named(prefix: &str, controller: &IngressController) -> String {
 /// An object as it is, if it belongs to the `IngressController`.
 fn found<K: Resource>(object: Option<Arc<K>>, controller: &IngressController) -> Done<K> {
     let object = object.filter(|object| belongs_to(object.meta(), controller.name()));
-    Done { object, failure: None, written: false }
+    Done { object, failure: None, written: false, corrected: false }
 }

@@ -62,8 +62,14 @@ impl Context {
         let mut left = false;
         for prefix in ["router", "router-internal", "router-nodeport"] {
             let name = named(prefix, controller);
-            let gone =
-                Wanted { name: &name, object: None, is_ours: &is_ours, changed: |_, _| None, observe: false };
+            let gone = Wanted {
+                name: &name,
+                object: None,
+                is_ours: &is_ours,
+                changed: |_, _| None,
+                may_change: false,
+                observe: false,
+            };
             let done = carry_out(&services, &self.services, gone).await;
             left |= done.object.is_some() || done.failure.is_some() || done.written;
         }
@@ -72,8 +78,14 @@ impl Context {
             return Err(Again);
         }
         let name = named("router", controller);
-        let gone =
-            Wanted { name: &name, object: None, is_ours: &is_ours, changed: |_, _| None, observe: false };
+        let gone = Wanted {
+            name: &name,
+            object: None,
+            is_ours: &is_ours,
+            changed: |_, _| None,
+            may_change: false,
+            observe: false,
+        };
         let done = carry_out(&deployments, &self.deployments, gone).await;
         if done.object.is_some() || done.failure.is_some() {
             return Err(Again);
@@ -82,6 +94,7 @@ impl Context {
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         self.set_finalizers(controller, &finalizers).await?;
         self.written().remove(controller.name());
+        self.pace.forget(&named("router", controller));
         Ok(())
     }
 }

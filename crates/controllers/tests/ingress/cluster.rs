@@ -37,11 +37,15 @@ impl Cluster {
         format!("{}-routers", self.name)
     }
 
-    /// Starts to look after it.
-    pub(crate) async fn start(&self, platform: Platform) -> JoinHandle<()> {
+    pub(crate) async fn client(&self) -> kube::Client {
         let config = Kubeconfig::read_from(self.kubernetes.kubeconfig()).unwrap();
         let config =
             kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
+    /// Starts to look after it.
+    pub(crate) async fn start(&self, platform: Platform) -> JoinHandle<()> {
         let settings = IngressSettings {
             namespace: self.controllers(),
             router: RouterSettings {
@@ -59,7 +63,7 @@ impl Cluster {
             observe: false,
             host: "test".to_owned(),
         };
-        tokio::spawn(IngressControllers::new(kube::Client::try_from(config).unwrap(), settings).run())
+        tokio::spawn(IngressControllers::new(self.client().await, settings).run())
     }
 
     /// Creates or changes an `IngressController` with a load balancer. Its domain is its own.

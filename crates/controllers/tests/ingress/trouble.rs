@@ -1,5 +1,9 @@
 //! What goes wrong is told, and nothing else stops because of it.
 
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, Patch, PatchParams};
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_testkit::eventually;
@@ -94,5 +98,34 @@ async fn a_domain_has_one_owner() {
     cluster.wait_for("none", "Admitted", "False/Invalid");
     cluster.kubectl(&["delete", "ingresscontroller", "first", "-n", &cluster.controllers()]);
     cluster.wait_for("second", "Admitted", "True/Valid");
+    running.abort();
+}
+
+/// Somebody else who has another opinion, and never gives in: it is told, and the API is not kept busy.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_who_write_the_same_do_not_race() {
+    let cluster = Cluster::new("fight");
+    let running = cluster.start(Platform::BareMetal).await;
+    let apply =
+        |range: &str| cluster.apply("shop", json!({"scope": "External", "allowedSourceRanges": [range]}));
+    apply("192.0.2.0/24");
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    let services: Api<Service> = Api::namespaced(cluster.client().await, &cluster.routers());
+    let theirs = json!({"spec": {"loadBalancerSourceRanges": ["0.0.0.0/0"]}});
+    let rival = tokio::spawn(async move {
+        loop {
+            services.patch("router-shop", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    });
+    eventually("it is told", || {
+        let found = cluster.full_condition("shop", "LoadBalancerProgressing");
+        found["message"].as_str().unwrap_or_default().contains("changed by somebody else again and again")
+    });
+    rival.abort();
+    assert_eq!(cluster.condition("shop", "SourceRangesEnforced"), "False/NotApplied");
+    apply("198.51.100.0/24");
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    assert_eq!(cluster.service("shop")["spec"]["loadBalancerSourceRanges"], json!(["198.51.100.0/24"]));
     running.abort();
 }

@@ -22,6 +22,7 @@ struct Known {
     service: Option<Service>,
     refusals: Vec<String>,
     failures: Vec<String>,
+    router_failures: Vec<String>,
     replacements: Vec<Replacement>,
     sync_failure: Option<&'static str>,
     enforcer: Enforcer,
@@ -81,6 +82,7 @@ fn settled() -> Known {
         service: Some(service(&[], None)),
         refusals: Vec::new(),
         failures: Vec::new(),
+        router_failures: Vec::new(),
         replacements: Vec::new(),
         sync_failure: None,
         enforcer: Enforcer::Unknown,
@@ -98,6 +100,7 @@ impl Known {
             deployment: self.deployment.as_ref(),
             service: self.service.as_ref(),
             failures: &self.failures,
+            router_failures: &self.router_failures,
             replacements: &self.replacements,
             sync_failure: self.sync_failure,
             enforcer: &self.enforcer,
@@ -148,10 +151,11 @@ const MOVE: [&str; 3] = [
     "EvaluationConditionsDetected=True/OperandsEvaluationConditionsDetected",
 ];
 
-/// What differs from one with nothing to tell.
-#[test]
-fn what_is_told() {
-    let cases: Vec<(&str, Known, Vec<&str>)> = vec![
+/// What it is about, what is known, and which conditions differ from one with nothing to tell.
+type Case = (&'static str, Known, Vec<&'static str>);
+
+fn about_ranges() -> Vec<Case> {
+    vec![
         ("nothing", settled(), vec![]),
         (
             "a field by hand",
@@ -187,6 +191,11 @@ fn what_is_told() {
             }),
             vec![MOVE[0], MOVE[1]],
         ),
+    ]
+}
+
+fn about_objects() -> Vec<Case> {
+    vec![
         (
             "no Service",
             edited(|known| known.service = None),
@@ -238,12 +247,21 @@ fn what_is_told() {
             ],
         ),
         (
+            "a Deployment that is refused",
+            edited(|known| known.router_failures = vec!["It was refused.".to_owned()]),
+            vec!["DeploymentRollingOut=True/DeploymentRollingOut", MOVE[1]],
+        ),
+        (
             "a new version",
             edited(|known| known.deployment.as_mut().unwrap().metadata.generation = Some(2)),
             vec!["DeploymentRollingOut=True/DeploymentRollingOut", MOVE[1]],
         ),
-    ];
-    for (what, known, differs) in cases {
+    ]
+}
+
+#[test]
+fn what_is_told() {
+    for (what, known, differs) in about_ranges().into_iter().chain(about_objects()) {
         let type_of = |told: &str| told.split('=').next().unwrap_or_default().to_owned();
         let expected = SETTLED.map(|usual| {
             let other = differs.iter().find(|told| type_of(told) == type_of(usual));

@@ -11,17 +11,23 @@ use portcullis_testkit::{eventually, kubernetes};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-/// A test's own part of the shared cluster.
-pub(crate) struct Cluster {
-    kubernetes: &'static Kubernetes,
+/// A test's own part of a cluster.
+pub(crate) struct Cluster<'a> {
+    kubernetes: &'a Kubernetes,
     name: &'static str,
 }
 
-impl Cluster {
+impl Cluster<'static> {
     /// With nothing in it, and nobody who looks after it.
     pub(crate) fn new(name: &'static str) -> Self {
-        let kubernetes = kubernetes();
-        kubernetes.apply_types(CRD).unwrap();
+        Self::on(kubernetes(), CRD, name)
+    }
+}
+
+impl<'a> Cluster<'a> {
+    /// The same on another Kubernetes, with another definition of the type.
+    pub(crate) fn on(kubernetes: &'a Kubernetes, definition: &str, name: &'static str) -> Self {
+        kubernetes.apply_types(definition).unwrap();
         let cluster = Cluster { kubernetes, name };
         for namespace in [cluster.controllers(), cluster.routers()] {
             kubernetes.kubectl(&["create", "namespace", &namespace]).unwrap();

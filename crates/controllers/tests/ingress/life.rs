@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
-fn ranges(cluster: &Cluster, name: &str) -> Value {
+fn ranges(cluster: &Cluster<'_>, name: &str) -> Value {
     cluster.service(name)["spec"]["loadBalancerSourceRanges"].clone()
 }
 

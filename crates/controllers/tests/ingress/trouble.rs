@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, Patch, PatchParams};
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
-use portcullis_testkit::eventually;
-use serde_json::json;
+use portcullis_testkit::parts::Namespace;
+use portcullis_testkit::{eventually, kubernetes_in};
+use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 
@@ -127,5 +128,61 @@ async fn two_who_write_the_same_do_not_race() {
     apply("198.51.100.0/24");
     cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
     assert_eq!(cluster.service("shop")["spec"]["loadBalancerSourceRanges"], json!(["198.51.100.0/24"]));
+    running.abort();
+}
+
+/// A definition of the type that checks nothing.
+const LAX: &str = "
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ingresscontrollers.operator.openshift.io}
+spec:
+  group: operator.openshift.io
+  scope: Namespaced
+  names: {kind: IngressController, plural: ingresscontrollers, singular: ingresscontroller}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      subresources: {status: {}}
+      schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+";
+
+/// Where the type that is installed checks less than ours: what is wrong is told, and the last good Service stays.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_only_we_refuse() {
+    let kubernetes = kubernetes_in(&Namespace::host());
+    let cluster = Cluster::on(&kubernetes, LAX, "lax");
+    let running = cluster.start(Platform::BareMetal).await;
+    let apply =
+        |ranges: Value| cluster.apply("shop", json!({"scope": "External", "allowedSourceRanges": ranges}));
+    apply(json!(["192.0.2.0/24"]));
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    let version = cluster.service("shop")["metadata"]["resourceVersion"].clone();
+    let stays = || {
+        assert_eq!(cluster.service("shop")["metadata"]["resourceVersion"], version);
+        assert_eq!(cluster.effective("shop"), json!(["192.0.2.0/24"]));
+        assert_eq!(cluster.condition("shop", "Degraded"), "True/DegradedConditions");
+    };
+    for bad in ["fe80::1%eth0/64", "s::/0", "::ffff:d.d.d.d/96", "10.0.0.0/33"] {
+        apply(json!(["198.51.100.0/24", bad]));
+        eventually("it is told", || {
+            let found = cluster.full_condition("shop", "Admitted");
+            let message = found["message"].as_str().unwrap_or_default();
+            found["status"] == "False" && message.contains(&format!("allowedSourceRanges[1]: `{bad}`"))
+        });
+        stays();
+    }
+    let private = json!({"domain": "shop.example.com", "endpointPublishingStrategy": {"type": "Private"}});
+    cluster.apply_spec("shop", private);
+    eventually("another type is refused", || {
+        let message = cluster.full_condition("shop", "Admitted")["message"].clone();
+        message.as_str().unwrap_or_default().contains("the type cannot be changed")
+    });
+    stays();
+    assert_eq!(cluster.condition("shop", "LoadBalancerManaged"), "True/WantedByEndpointPublishingStrategy");
+    apply(json!(["198.51.100.0/24"]));
+    cluster.wait_for("shop", "Admitted", "True/Valid");
+    eventually("it goes on", || cluster.effective("shop") == json!(["198.51.100.0/24"]));
     running.abort();
 }

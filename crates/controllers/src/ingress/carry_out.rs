@@ -51,6 +51,13 @@ pub(super) struct Wanted<'a, K> {
     pub(super) observe: bool,
 }
 
+impl<'a, K> Wanted<'a, K> {
+    /// That there is none.
+    pub(super) fn gone(name: &'a str, is_ours: &'a (dyn Fn(&ObjectMeta) -> bool + Sync)) -> Self {
+        Wanted { name, object: None, is_ours, changed: |_, _| None, may_change: false, observe: false }
+    }
+}
+
 /// Does what has to be done, by one write; if somebody else wrote in between, on what they wrote.
 pub(super) async fn carry_out<K>(api: &Api<K>, cache: &Cache<K>, wanted: Wanted<'_, K>) -> Done<K>
 where

@@ -160,7 +160,10 @@ fn load_balancer_progressing(look: &Look<'_>) -> Condition {
     let waiting = look.replacements.iter().map(|replacement| replacement.message.clone());
     let why = several(failures.chain(waiting).chain(to_be_moved(look)));
     if why.is_empty() {
-        let message = format!("Service {} is as wanted.", look.service_key());
+        let message = match look.refusals {
+            [] => format!("Service {} is as wanted.", look.service_key()),
+            _ => format!("Service {} is as it was admitted last. See Admitted.", look.service_key()),
+        };
         return is(ConditionStatus::False, "LoadBalancerNotProgressing", &message);
     }
     let message = format!("Something is not as wanted yet: {why}");

@@ -37,7 +37,7 @@ pub(super) fn enforced(look: &Look<'_>) -> (ConditionStatus, &'static str, Strin
         return no(
             "NotApplied",
             format!(
-                "Service {key} does not have the ranges of IngressController {} yet. See LoadBalancerProgressing.",
+                "Service {key} does not have the ranges of IngressController {} yet. See Admitted and LoadBalancerProgressing.",
                 look.controller.name()
             ),
         );

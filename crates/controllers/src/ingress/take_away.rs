@@ -62,15 +62,7 @@ impl Context {
         let mut left = false;
         for prefix in ["router", "router-internal", "router-nodeport"] {
             let name = named(prefix, controller);
-            let gone = Wanted {
-                name: &name,
-                object: None,
-                is_ours: &is_ours,
-                changed: |_, _| None,
-                may_change: false,
-                observe: false,
-            };
-            let done = carry_out(&services, &self.services, gone).await;
+            let done = carry_out(&services, &self.services, Wanted::gone(&name, &is_ours)).await;
             left |= done.object.is_some() || done.failure.is_some() || done.written;
         }
         // Its routers serve until nothing sends to them any more.
@@ -78,15 +70,7 @@ impl Context {
             return Err(Again);
         }
         let name = named("router", controller);
-        let gone = Wanted {
-            name: &name,
-            object: None,
-            is_ours: &is_ours,
-            changed: |_, _| None,
-            may_change: false,
-            observe: false,
-        };
-        let done = carry_out(&deployments, &self.deployments, gone).await;
+        let done = carry_out(&deployments, &self.deployments, Wanted::gone(&name, &is_ours)).await;
         if done.object.is_some() || done.failure.is_some() {
             return Err(Again);
         }

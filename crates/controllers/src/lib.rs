@@ -4,8 +4,10 @@
 
 mod cloud_config;
 mod events;
+pub mod ingress;
 mod lease;
 mod nodes;
+pub mod router;
 mod service;
 
 pub use cloud_config::{CloudConfigController, Place, Step as CloudConfigStep};

@@ -1,0 +1,233 @@
+//! Looks after `IngressControllers`.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, stream};
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Event, Service};
+use kube::api::Api;
+use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::reflector::{ObjectRef, Store};
+use kube::runtime::{WatchStreamExt, reflector, watcher};
+use kube::{Client, Resource, ResourceExt};
+use portcullis_kube_api::ingress::{IngressController, OWNING_LABEL};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::cache::{Cache, Told, is_newer, lean};
+use super::pace::Pace;
+use super::{Enforcer, shared};
+use crate::events::Events;
+use crate::router::RouterSettings;
+
+/// How `IngressControllers` are looked after.
+#[derive(Clone, Debug)]
+pub struct IngressSettings {
+    /// The namespace that they are in.
+    pub namespace: String,
+    /// What their routers have in common.
+    pub router: RouterSettings,
+    /// Who keeps out whom ranges do not let in.
+    pub enforcer: Enforcer,
+    /// How many are dealt with at the same time.
+    pub concurrency: u16,
+    /// Only watch, and tell what would be done.
+    pub observe: bool,
+    /// Who this is, in Events.
+    pub host: String,
+}
+
+/// How long is waited after a failure, at first and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
+
+/// How often one that was refused is looked at: another one may have given its domain up.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(15);
+
+/// How often what all routers share is looked at.
+const LOOK_AT_SHARED: Duration = Duration::from_secs(300);
+
+/// Looks after the `IngressControllers` of a cluster.
+#[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
+pub struct IngressControllers {
+    client: Client,
+    settings: IngressSettings,
+}
+
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) settings: IngressSettings,
+    pub(super) controllers: Store<IngressController>,
+    pub(super) services: Cache<Service>,
+    pub(super) deployments: Cache<Deployment>,
+    pub(super) failures_of_providers: Cache<Event>,
+    pub(super) events: Events,
+    /// How often somebody was corrected.
+    pub(super) pace: Pace,
+    /// How often in a row something failed.
+    failures: Mutex<HashMap<String, u32>>,
+    /// What we wrote, which the watch may not have told of yet.
+    written: Mutex<HashMap<String, Arc<IngressController>>>,
+}
+
+/// Nothing goes wrong that is not dealt with where it does.
+type Never = std::convert::Infallible;
+
+/// It did not come to its end, and is tried again later.
+pub(super) struct Again;
+
+impl IngressControllers {
+    /// Looks after them so.
+    pub fn new(client: Client, settings: IngressSettings) -> Self {
+        IngressControllers { client, settings }
+    }
+
+    /// Does so until it is dropped.
+    pub async fn run(self) {
+        let IngressControllers { client, settings } = self;
+        let (one, ones) = mpsc::unbounded_channel();
+        let (all, alls) = mpsc::unbounded_channel();
+        let namespace = settings.namespace.clone();
+        let hear = move |name: Option<String>| match name {
+            Some(name) => drop(one.send(ObjectRef::new(&name).within(&namespace))),
+            None => drop(all.send(())),
+        };
+        let routers = settings.router.namespace.clone();
+        let owned = watcher::Config::default().labels(OWNING_LABEL);
+        let (services, watching_services) = Cache::watch(
+            Api::namespaced(client.clone(), &routers),
+            &routers,
+            owned.clone(),
+            owner_told(hear.clone()),
+        );
+        let (deployments, watching_deployments) = Cache::watch(
+            Api::namespaced(client.clone(), &routers),
+            &routers,
+            owned,
+            owner_told(hear.clone()),
+        );
+        let failing =
+            watcher::Config::default().fields("reason=SyncLoadBalancerFailed,involvedObject.kind=Service");
+        let (failures, watching_failures) = Cache::watch(
+            Api::namespaced(client.clone(), &routers),
+            &routers,
+            failing,
+            move |told: Told<'_, Event>| {
+                let Told::Object(event) = told else { return };
+                let service = event.involved_object.name.as_deref().unwrap_or_default();
+                if let Some(name) = service.strip_prefix("router-") {
+                    hear(Some(name.to_owned()));
+                }
+            },
+        );
+
+        let (controllers, writer) = reflector::store();
+        let api: Api<IngressController> = Api::namespaced(client.clone(), &settings.namespace);
+        let events = watcher(api, watcher::Config::default())
+            .default_backoff()
+            .modify(lean)
+            .reflect(writer)
+            .touched_objects();
+        let controller = Controller::for_stream(events, controllers.clone())
+            .with_config(Config::default().concurrency(settings.concurrency))
+            .reconcile_on(stream::unfold(ones, |mut ones| async { ones.recv().await.map(|one| (one, ones)) }))
+            .reconcile_all_on(stream::unfold(alls, |mut alls| async {
+                alls.recv().await.map(|()| ((), alls))
+            }));
+        let context = Arc::new(Context {
+            events: Events::new(client.clone(), "ingress-controller", &settings.host),
+            client,
+            settings,
+            controllers,
+            services,
+            deployments,
+            failures_of_providers: failures,
+            pace: Pace::default(),
+            failures: Mutex::default(),
+            written: Mutex::default(),
+        });
+        let reconciling = async {
+            // Once for all: of several that wait for a store, only the last is woken.
+            context.ready().await;
+            let done = controller.run(reconcile, |_, error: &Never, _| match *error {}, Arc::clone(&context));
+            done.for_each(|_| std::future::ready(())).await;
+        };
+        let sharing = async {
+            loop {
+                shared::ensure(&context.client, &context.settings.router, context.settings.observe).await;
+                sleep(LOOK_AT_SHARED).await;
+            }
+        };
+        tokio::join!(reconciling, sharing, watching_services, watching_deployments, watching_failures);
+    }
+}
+
+/// Hears whose object changed.
+fn owner_told<K: Resource>(hear: impl Fn(Option<String>)) -> impl Fn(Told<'_, K>) {
+    move |told| match told {
+        Told::Object(object) => {
+            if let Some(owner) = object.labels().get(OWNING_LABEL) {
+                hear(Some(owner.clone()));
+            }
+        }
+        Told::All => hear(None),
+    }
+}
+
+async fn reconcile(controller: Arc<IngressController>, context: Arc<Context>) -> Result<Action, Never> {
+    let name = controller.name().to_owned();
+    let controller = context.newest(controller);
+    let done = Box::pin(context.reconcile(&controller)).await;
+    let mut failures = context.failures();
+    if let Ok(again) = done {
+        failures.remove(&name);
+        return Ok(again.map_or_else(Action::await_change, Action::requeue));
+    }
+    let count = failures.entry(name).or_default();
+    *count += 1;
+    let (first, most) = BACKOFF;
+    Ok(Action::requeue((first * 2_u32.saturating_pow(*count - 1).min(1000)).min(most)))
+}
+
+impl Context {
+    fn failures(&self) -> MutexGuard<'_, HashMap<String, u32>> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn written(&self) -> MutexGuard<'_, HashMap<String, Arc<IngressController>>> {
+        self.written.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn ready(&self) {
+        self.services.ready().await;
+        self.deployments.ready().await;
+        self.failures_of_providers.ready().await;
+    }
+
+    /// What we wrote, if that is newer than what was told.
+    fn newest(&self, told: Arc<IngressController>) -> Arc<IngressController> {
+        let mut written = self.written();
+        match written.get(told.name()) {
+            Some(ours) if is_newer(&**ours, &*told) && ours.metadata.uid == told.metadata.uid => {
+                Arc::clone(ours)
+            }
+            Some(_) => {
+                written.remove(told.name());
+                told
+            }
+            None => told,
+        }
+    }
+
+    pub(super) fn wrote(&self, mut controller: IngressController) -> Arc<IngressController> {
+        lean(&mut controller);
+        let controller = Arc::new(controller);
+        self.written().insert(controller.name().to_owned(), Arc::clone(&controller));
+        controller
+    }
+
+    pub(super) fn api(&self) -> Api<IngressController> {
+        Api::namespaced(self.client.clone(), &self.settings.namespace)
+    }
+}

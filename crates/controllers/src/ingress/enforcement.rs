@@ -1,0 +1,118 @@
+//! Whether the ranges keep anybody out.
+//!
+//! A Service with ranges looks the same whether somebody acts on them or nobody does. So it is said, and only called true
+//! by who knows.
+
+use k8s_openapi::api::core::v1::Service;
+use portcullis_core::{Cidr, Family};
+use portcullis_kube_api::ingress::ConditionStatus;
+use portcullis_kube_api::ingress::ranges::Effective;
+
+use super::Look;
+
+/// Who keeps out whom the ranges do not let in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Enforcer {
+    /// A provider of ours, or a platform that was tested: whatever a client tries, it is kept out.
+    Everywhere(String),
+    /// kube-proxy: on the addresses of the load balancer, for the families that have a range, and not on node ports.
+    KubeProxy,
+    /// Nobody: this network stores ranges and does not read them.
+    Ignored(String),
+    /// That is not known.
+    #[default]
+    Unknown,
+}
+
+/// Whether they do: status, reason and message.
+pub(super) fn enforced(look: &Look<'_>) -> (ConditionStatus, &'static str, String) {
+    let no = |reason, message| (ConditionStatus::False, reason, message);
+    let unknown = |reason, message| (ConditionStatus::Unknown, reason, message);
+    let Some(service) = look.service else {
+        return unknown("NoService", "There is no load balancer Service yet.".to_owned());
+    };
+    let (key, found) = (look.service_key(), look.effective());
+    let wanted = look.controller.wanted_ranges();
+    if !wanted.is_empty() && look.said().field != wanted {
+        return no(
+            "NotApplied",
+            format!(
+                "Service {key} does not have the ranges of IngressController {} yet. See Admitted and LoadBalancerProgressing.",
+                look.controller.name()
+            ),
+        );
+    }
+    if found.place.is_none() {
+        return unknown("NoSourceRanges", format!("Service {key} has no ranges: everybody may connect."));
+    }
+    if !found.unreadable.is_empty() {
+        return no(
+            "Unreadable",
+            format!("Some of the ranges of Service {key} cannot be read. See EvaluationConditionsDetected."),
+        );
+    }
+    match look.enforcer {
+        Enforcer::Everywhere(who) => (
+            ConditionStatus::True,
+            "Enforced",
+            format!("{who} keeps out whom the ranges of Service {key} do not let in."),
+        ),
+        Enforcer::KubeProxy => by_kube_proxy(service, &key, &found),
+        Enforcer::Ignored(who) => no(
+            "Ignored",
+            format!(
+                "{who} does not read the ranges of Service {key}: everybody may connect. Limit clients elsewhere, or have the load balancer made by a provider that limits them."
+            ),
+        ),
+        Enforcer::Unknown => unknown(
+            "NotKnown",
+            format!(
+                "It is not known whether anything in this cluster reads the ranges of Service {key}. Try to connect from outside them."
+            ),
+        ),
+    }
+}
+
+fn by_kube_proxy(service: &Service, key: &str, found: &Effective) -> (ConditionStatus, &'static str, String) {
+    let no = |reason, message| (ConditionStatus::False, reason, message);
+    let spec = service.spec.clone().unwrap_or_default();
+    let listed: Vec<Family> = found
+        .ranges
+        .iter()
+        .filter_map(|range| range.parse::<Cidr>().ok())
+        .map(|range| range.family())
+        .collect();
+    for (word, family) in [("IPv4", Family::V4), ("IPv6", Family::V6)] {
+        let served = spec.ip_families.iter().flatten().any(|family| family == word);
+        if served && !listed.contains(&family) {
+            return no(
+                "FamilyOpen",
+                format!(
+                    "Service {key} serves {word}, none of its ranges is of {word}, and kube-proxy lets everybody in by {word} then. Add a range of {word}."
+                ),
+            );
+        }
+    }
+    if spec.ports.iter().flatten().any(|port| port.node_port.is_some_and(|port| port != 0)) {
+        return no(
+            "NodePortsOpen",
+            format!(
+                "Service {key} has node ports, and kube-proxy lets everybody in there who reaches a node. Keep clients from the nodes' addresses, or set spec.allocateLoadBalancerNodePorts to false and remove the node ports."
+            ),
+        );
+    }
+    let addresses = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let mut addresses = addresses.and_then(|found| found.ingress.as_ref()).into_iter().flatten();
+    if !addresses.any(|address| address.ip.is_some()) {
+        return (
+            ConditionStatus::Unknown,
+            "NoAddress",
+            format!("Service {key} has no address that kube-proxy would see traffic for."),
+        );
+    }
+    (
+        ConditionStatus::True,
+        "Enforced",
+        format!("kube-proxy keeps out whom the ranges of Service {key} do not let in."),
+    )
+}

@@ -1,0 +1,67 @@
+//! What all routers share.
+
+use k8s_openapi::Metadata;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+use tracing::{info, warn};
+
+use crate::router::{self, RouterSettings, Step, is_shared, patch, step};
+
+/// Makes what is missing, and puts right what is ours.
+pub(super) async fn ensure(client: &Client, settings: &RouterSettings, observe: bool) {
+    let cluster = client.clone();
+    make(&Api::all(cluster.clone()), &router::namespace(settings), observe).await;
+    make(&Api::namespaced(cluster.clone(), &settings.namespace), &router::service_account(settings), observe)
+        .await;
+    keep(&Api::all(cluster.clone()), router::cluster_role(), observe).await;
+    keep(&Api::all(cluster), router::cluster_role_binding(settings), observe).await;
+}
+
+/// Makes it, if it is not there. One that is there is used as it is, whosever it is.
+async fn make<K>(api: &Api<K>, object: &K, observe: bool)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Serialize,
+{
+    let name = object.name_any();
+    match api.get_opt(&name).await {
+        Ok(Some(_)) => {}
+        Ok(None) if observe => info!(kind = %K::kind(&()), name, "this would be made"),
+        Ok(None) => tell(&name, api.create(&PostParams::default(), object).await),
+        Err(problem) => tell(&name, Err::<K, _>(problem)),
+    }
+}
+
+/// Has it as it should be.
+async fn keep<K>(api: &Api<K>, object: K, observe: bool)
+where
+    K: k8s_openapi::Resource + Metadata<Ty = ObjectMeta> + Clone + Debug + DeserializeOwned + Serialize,
+{
+    let name = object.metadata().name.clone().unwrap_or_default();
+    let have = match api.get_opt(&name).await {
+        Ok(have) => have,
+        Err(problem) => return tell(&name, Err::<K, _>(problem)),
+    };
+    match step(Some(object), have.as_ref(), is_shared, router::changed) {
+        Step::Nothing | Step::Delete => {}
+        Step::Foreign(problem) => warn!(%problem, "routers may lack rights"),
+        _ if observe => info!(kind = K::KIND, name, "this would be written"),
+        Step::Create(object) => tell(&name, api.create(&PostParams::default(), &object).await),
+        Step::Change(object) => {
+            let patch = have.map(|have| patch(&have, &object)).unwrap_or_default();
+            tell(&name, api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await);
+        }
+    }
+}
+
+fn tell<K>(name: &str, done: Result<K, kube::Error>) {
+    match done {
+        Ok(_) => info!(name, "what all routers share was written"),
+        // Another replica was quicker.
+        Err(kube::Error::Api(status)) if status.code == 409 => {}
+        Err(problem) => warn!(name, %problem, "what all routers share cannot be written"),
+    }
+}

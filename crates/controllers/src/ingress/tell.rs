@@ -1,0 +1,70 @@
+//! Says how an `IngressController` stands: in its status, and by Events.
+
+use kube::api::{Patch, PatchParams};
+use portcullis_kube_api::ingress::{ConditionStatus, IngressController};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::controller::{Again, Context};
+use super::{Conditions, Look, status};
+use crate::events::Weight;
+use crate::router;
+
+impl Context {
+    /// Writes the status, if it is another than there.
+    pub(super) async fn tell_status(&self, look: &Look<'_>, conditions: &Conditions) -> Result<(), Again> {
+        let controller = look.controller;
+        let status = status(look, conditions);
+        if status == controller.status {
+            return Ok(());
+        }
+        if self.settings.observe {
+            info!(controller = controller.name(), ?status, "this would be its status");
+            return Ok(());
+        }
+        let patch = json!({"status": router::patch(&controller.status, &status)});
+        let done =
+            self.api().patch_status(controller.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
+        match done {
+            Ok(now) => {
+                let now = self.wrote(now);
+                self.tell_admission(controller, &now).await;
+                Ok(())
+            }
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(problem) => {
+                warn!(controller = controller.name(), %problem, "its status cannot be written");
+                Err(Again)
+            }
+        }
+    }
+
+    /// Tells when it is admitted, or not any more.
+    async fn tell_admission(&self, before: &IngressController, now: &IngressController) {
+        let admitted = |controller: &IngressController| {
+            controller.status.conditions.iter().find(|condition| condition.type_ == "Admitted").cloned()
+        };
+        let (before, Some(now_admitted)) = (admitted(before), admitted(now)) else { return };
+        if before.is_some_and(|before| before.status == now_admitted.status) {
+            return;
+        }
+        if now_admitted.status == ConditionStatus::True {
+            self.tell(now, Weight::Normal, "Admitted", "It is carried out.").await;
+        } else {
+            self.tell(now, Weight::Warning, "Rejected", &now_admitted.message).await;
+        }
+    }
+
+    pub(super) async fn tell(
+        &self,
+        controller: &IngressController,
+        weight: Weight,
+        reason: &str,
+        message: &str,
+    ) {
+        // Who only watches writes nowhere; the log has it.
+        if !self.settings.observe {
+            self.events.tell(controller, weight, reason, message).await;
+        }
+    }
+}

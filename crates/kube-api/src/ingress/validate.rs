@@ -1,0 +1,276 @@
+//! What is wrong with an `IngressController`, by its own words.
+//!
+//! The type that is installed may be another than ours and check less, so everything is checked again here.
+
+use std::collections::BTreeSet;
+
+use portcullis_core::{Cidr, Family};
+
+use super::{
+    AwsParameters, EndpointPublishingStrategy, HostNetworkStrategy, IngressController, LoadBalancerStrategy,
+    Scope, Subnets, seconds,
+};
+
+/// As many ranges as are taken.
+const MOST_RANGES: usize = 4096;
+
+/// As many subnets, and addresses, as AWS takes.
+const MOST_ON_AWS: usize = 10;
+
+const STRATEGY: &str = "spec.endpointPublishingStrategy";
+
+/// What is wrong with it: a sentence for each place, which starts with the place. None, if it can be carried out.
+pub fn refusals(controller: &IngressController) -> Vec<String> {
+    let mut wrong = Vec::new();
+    check_name(controller.name(), &mut wrong);
+    if controller.spec.replicas.is_some_and(|replicas| replicas < 0) {
+        wrong.push("spec.replicas: it cannot be negative".to_owned());
+    }
+    check_unchanged(controller, &mut wrong);
+    let Some(strategy) = &controller.spec.endpoint_publishing_strategy else { return wrong };
+    check_protocols(strategy, &mut wrong);
+    if let Some(host_network) = &strategy.host_network {
+        check_ports(host_network, &mut wrong);
+    }
+    if let Some(load_balancer) = &strategy.load_balancer {
+        check_load_balancer(load_balancer, &mut wrong);
+    }
+    wrong
+}
+
+/// Services are named after it, and their names are shorter and plainer than those of other objects.
+fn check_name(name: &str, wrong: &mut Vec<String>) {
+    let longest = 63 - "router-internal-".len();
+    if name.len() > longest || name.contains('.') {
+        wrong.push(format!(
+            "metadata.name: Services cannot be named after `{name}`; create it again by a name of at most {longest} letters, digits and dashes"
+        ));
+    }
+}
+
+/// What was admitted once stays: routes, DNS records and certificates of others depend on it.
+fn check_unchanged(controller: &IngressController, wrong: &mut Vec<String>) {
+    let name = controller.name();
+    let status = &controller.status;
+    if let Some(wanted) = controller.wanted_domain()
+        && !status.domain.is_empty()
+        && status.domain != wanted
+    {
+        wrong.push(format!(
+            "spec.domain: it is `{wanted}`, and `{}` is served; a domain cannot be changed: set it back, or delete IngressController {name} and create it again",
+            status.domain
+        ));
+    }
+    let wanted = controller.spec.endpoint_publishing_strategy.as_ref().map(|strategy| &strategy.type_);
+    let admitted = status.endpoint_publishing_strategy.as_ref().map(|strategy| &strategy.type_);
+    if let (Some(wanted), Some(admitted)) = (wanted, admitted)
+        && wanted != admitted
+    {
+        wrong.push(format!(
+            "{STRATEGY}.type: it is `{}`, and was `{}`; the type cannot be changed: set it back, or delete IngressController {name} and create it again",
+            wanted.as_str(),
+            admitted.as_str()
+        ));
+    }
+}
+
+fn check_protocols(strategy: &EndpointPublishingStrategy, wrong: &mut Vec<String>) {
+    if let super::PublishingType::Other(other) = &strategy.type_ {
+        wrong.push(format!(
+            "{STRATEGY}.type: `{other}` is not known; it is LoadBalancerService, HostNetwork, NodePortService or Private"
+        ));
+    }
+    for (place, protocol) in [
+        ("hostNetwork", strategy.host_network.as_ref().and_then(|found| found.protocol.as_ref())),
+        ("nodePort", strategy.node_port.as_ref().and_then(|found| found.protocol.as_ref())),
+        ("private", strategy.private.as_ref().and_then(|found| found.protocol.as_ref())),
+    ] {
+        check_word(&format!("{STRATEGY}.{place}.protocol"), protocol, &["", "TCP", "PROXY"], wrong);
+    }
+}
+
+fn check_word(place: &str, word: Option<&String>, known: &[&str], wrong: &mut Vec<String>) {
+    if let Some(word) = word.filter(|word| !known.contains(&word.as_str())) {
+        let known: Vec<&str> = known.iter().copied().filter(|word| !word.is_empty()).collect();
+        wrong.push(format!("{place}: `{word}` is not known; it is {}", known.join(" or ")));
+    }
+}
+
+fn check_ports(host_network: &HostNetworkStrategy, wrong: &mut Vec<String>) {
+    let ports = host_network.ports();
+    let place = format!("{STRATEGY}.hostNetwork");
+    for port in ports.iter().filter(|port| !(1..=65535).contains(*port)) {
+        wrong.push(format!("{place}: {port} is not a port; a port is 1 to 65535"));
+    }
+    if BTreeSet::from(ports).len() < ports.len() {
+        let [http, https, stats] = ports;
+        wrong.push(format!(
+            "{place}: the ports for HTTP ({http}), HTTPS ({https}) and statistics ({stats}) have to differ"
+        ));
+    }
+}
+
+fn check_load_balancer(load_balancer: &LoadBalancerStrategy, wrong: &mut Vec<String>) {
+    let place = format!("{STRATEGY}.loadBalancer");
+    if let Scope::Other(other) = &load_balancer.scope {
+        wrong.push(format!("{place}.scope: `{other}` is not known; it is Internal or External"));
+    }
+    let policy = load_balancer.dns_management_policy.as_ref();
+    check_word(&format!("{place}.dnsManagementPolicy"), policy, &["Managed", "Unmanaged"], wrong);
+    check_ranges(load_balancer, &place, wrong);
+    let Some(parameters) = &load_balancer.provider_parameters else { return };
+    let place = format!("{place}.providerParameters");
+    if let Some(aws) = &parameters.aws {
+        check_aws(aws, &load_balancer.scope, &format!("{place}.aws"), wrong);
+    }
+    let access = parameters.gcp.as_ref().and_then(|gcp| gcp.client_access.as_ref());
+    check_word(&format!("{place}.gcp.clientAccess"), access, &["Global", "Local"], wrong);
+    let protocol = parameters.ibm.as_ref().and_then(|ibm| ibm.protocol.as_ref());
+    check_word(&format!("{place}.ibm.protocol"), protocol, &["", "TCP", "PROXY"], wrong);
+}
+
+fn check_ranges(load_balancer: &LoadBalancerStrategy, place: &str, wrong: &mut Vec<String>) {
+    let ranges = load_balancer.allowed_source_ranges.as_deref().unwrap_or_default();
+    if ranges.len() > MOST_RANGES {
+        wrong.push(format!(
+            "{place}.allowedSourceRanges: there are {}, and at most {MOST_RANGES} are taken; write neighbours as one wider range",
+            ranges.len()
+        ));
+        return;
+    }
+    for (index, text) in ranges.iter().enumerate() {
+        match text.parse::<Cidr>() {
+            Ok(range) if range.addr().is_ipv6() && is_mapped(&range) => wrong.push(format!(
+                "{place}.allowedSourceRanges[{index}]: `{text}` is IPv4 written as IPv6; write `{}`",
+                if range.family() == Family::V4 {
+                    range.network().to_string()
+                } else {
+                    "an IPv4 range".to_owned()
+                }
+            )),
+            Ok(_) => {}
+            Err(error) => wrong.push(format!("{place}.allowedSourceRanges[{index}]: {error}")),
+        }
+    }
+}
+
+/// Whether an address is an IPv4 one written as IPv6. Services take such, and programs disagree on what it means.
+fn is_mapped(range: &Cidr) -> bool {
+    matches!(range.addr(), std::net::IpAddr::V6(address) if address.to_ipv4_mapped().is_some())
+}
+
+fn check_aws(aws: &AwsParameters, scope: &Scope, place: &str, wrong: &mut Vec<String>) {
+    if let super::AwsLoadBalancerType::Other(other) = &aws.type_ {
+        wrong.push(format!("{place}.type: `{other}` is not known; it is Classic or NLB"));
+    }
+    if let Some(classic) = &aws.classic_load_balancer {
+        let place = format!("{place}.classicLoadBalancer");
+        if let Some(timeout) = classic.connection_idle_timeout.as_ref().filter(|text| seconds(text).is_none())
+        {
+            wrong.push(format!(
+                "{place}.connectionIdleTimeout: `{timeout}` is not a duration such as `1m30s`"
+            ));
+        }
+        check_subnets(classic.subnets.as_ref(), &place, wrong);
+    }
+    let Some(network) = &aws.network_load_balancer else { return };
+    let place = format!("{place}.networkLoadBalancer");
+    check_subnets(network.subnets.as_ref(), &place, wrong);
+    let addresses = network.eip_allocations.as_deref().unwrap_or_default();
+    let place = format!("{place}.eipAllocations");
+    check_list(addresses, &place, wrong);
+    for (index, address) in addresses.iter().enumerate() {
+        let number = address.strip_prefix("eipalloc-");
+        if !number
+            .is_some_and(|number| number.len() == 17 && number.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        {
+            wrong.push(format!(
+                "{place}[{index}]: `{address}` is not an allocation; that is `eipalloc-` and 17 hexadecimal digits"
+            ));
+        }
+    }
+    if !addresses.is_empty() && *scope == Scope::Internal {
+        wrong.push(format!(
+            "{place}: an internal load balancer has no Elastic IPs; remove them, or set scope to External"
+        ));
+    }
+    let subnets = network.subnets.as_ref().map_or(0, |subnets| subnets.all().count());
+    if !addresses.is_empty() && subnets > 0 && subnets != addresses.len() {
+        wrong.push(format!(
+            "{place}: there are {} for {subnets} subnets; each subnet gets one",
+            addresses.len()
+        ));
+    }
+}
+
+fn check_subnets(subnets: Option<&Subnets>, place: &str, wrong: &mut Vec<String>) {
+    let Some(subnets) = subnets else { return };
+    let all: Vec<String> = subnets.all().cloned().collect();
+    check_list(&all, &format!("{place}.subnets"), wrong);
+    for id in subnets.ids.iter().flatten() {
+        let number = id.strip_prefix("subnet-");
+        if !number
+            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|digit| digit.is_ascii_alphanumeric()))
+        {
+            wrong.push(format!(
+                "{place}.subnets.ids: `{id}` is not the id of a subnet, such as `subnet-0123456789abcdef0`"
+            ));
+        }
+    }
+    for name in subnets.names.iter().flatten() {
+        if name.is_empty() || name.contains(',') || name.starts_with("subnet-") {
+            wrong.push(format!(
+                "{place}.subnets.names: `{name}` cannot be a name here: it is empty, has a comma, or looks like an id"
+            ));
+        }
+    }
+}
+
+/// Not too many, and none twice.
+fn check_list(list: &[String], place: &str, wrong: &mut Vec<String>) {
+    if list.len() > MOST_ON_AWS {
+        wrong.push(format!("{place}: there are {}, and AWS takes at most {MOST_ON_AWS}", list.len()));
+    }
+    let mut seen = BTreeSet::new();
+    for entry in list.iter().filter(|entry| !seen.insert(*entry)) {
+        wrong.push(format!("{place}: `{entry}` is there twice"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn services_are_named_after_it() {
+        for (name, fine) in
+            [("default", true), (&*"a".repeat(47), true), (&*"a".repeat(48), false), ("a.b", false)]
+        {
+            let controller: IngressController =
+                serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
+            assert_eq!(refusals(&controller).is_empty(), fine, "{name}");
+        }
+    }
+
+    #[test]
+    fn what_was_admitted_stays() {
+        let controller = |domain: &str, type_: &str| -> IngressController {
+            serde_json::from_value(json!({
+                "metadata": {"name": "shop"},
+                "spec": {"domain": domain, "endpointPublishingStrategy": {"type": type_}},
+                "status": {"domain": "apps.example.com", "endpointPublishingStrategy": {"type": "Private"}},
+            }))
+            .unwrap()
+        };
+        assert!(refusals(&controller("apps.example.com", "Private")).is_empty());
+        assert!(refusals(&controller("", "Private")).is_empty());
+        assert_eq!(
+            refusals(&controller("other.example.com", "NodePortService")),
+            [
+                "spec.domain: it is `other.example.com`, and `apps.example.com` is served; a domain cannot be changed: set it back, or delete IngressController shop and create it again",
+                "spec.endpointPublishingStrategy.type: it is `NodePortService`, and was `Private`; the type cannot be changed: set it back, or delete IngressController shop and create it again",
+            ]
+        );
+    }
+}

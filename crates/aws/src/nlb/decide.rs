@@ -18,7 +18,7 @@ use super::subnets::{self, NoSubnets};
 use super::{defaults, names, rules};
 use crate::SecurityGroupMode;
 use crate::client::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup};
-use crate::model::{Listener, Permission, Tags, Target};
+use crate::model::{Listener, Peer, Permission, Tags, Target};
 
 /// What is known besides what the owner has.
 #[derive(Clone, Copy, Debug)]
@@ -233,6 +233,19 @@ impl<'a> Decision<'a> {
                 return;
             }
         };
+        if *groups == Groups::Without && self.balancer.is_none() && limits_nobody(self.spec) {
+            self.next.problem = Some(Problem::new(
+                format!(
+                    "{}: its source ranges would limit nobody, as it gets no security group and its targets do not see the addresses of clients.",
+                    self.spec.owner
+                ),
+                "Nothing was made.",
+                format!(
+                    "Name groups with {PREFIX}security-groups, set NLBSecurityGroupMode to Managed, or have targets see clients with {PREFIX}target-group-attributes: preserve_client_ip.enabled=true."
+                ),
+            ));
+            return;
+        }
         self.next.told.extend(self.scene.nodes.told.iter().cloned());
         self.next.address = self.balancer.map(|found| found.balancer.dns_name.clone());
         self.tell_what_cannot_change(groups);
@@ -309,6 +322,12 @@ impl<'a> Decision<'a> {
             };
             tell(format!(
                 "{what}: load balancer {} was made without support for groups, which AWS never adds. Its clients are limited on the nodes' groups, as before; {again}",
+                found.name
+            ));
+        }
+        if *groups == Groups::Without && limits_nobody(spec) {
+            tell(format!(
+                "its source ranges limit nobody: load balancer {} has no security group, and its targets do not see the addresses of clients",
                 found.name
             ));
         }
@@ -709,6 +728,13 @@ impl<'a> Decision<'a> {
             }
         }
     }
+}
+
+/// Whether source ranges are given that no group of nodes can keep to, where the load balancer has none itself.
+fn limits_nobody(spec: &Spec) -> bool {
+    let is_everyone = |peer: &Peer| matches!(peer, Peer::Range(range) if range.is_everything());
+    !spec.clients.iter().any(is_everyone)
+        && spec.listeners.values().any(|listening| !rules::keeps_client_addresses(spec, &listening.backend))
 }
 
 /// Whether a group has some of the rules that are wanted.

@@ -149,8 +149,13 @@ pub(super) fn own_node_rules(spec: &Spec, from: &OwnNodeRules<'_>) -> Permission
         }
         OwnNodeRules::Clients { subnets } => {
             let mut all = BTreeSet::new();
-            for peer in &spec.clients {
-                for listening in spec.listeners.values() {
+            let seeing: Vec<_> = spec
+                .listeners
+                .values()
+                .filter(|listening| keeps_client_addresses(spec, &listening.backend))
+                .collect();
+            for peer in spec.clients.iter().filter(|_| !seeing.is_empty()) {
+                for listening in &seeing {
                     let backend = &listening.backend;
                     for transport in transports(backend.protocol) {
                         for port in target_ports(backend) {
@@ -180,7 +185,7 @@ pub(super) fn own_node_rules(spec: &Spec, from: &OwnNodeRules<'_>) -> Permission
 
 /// Whether targets see the addresses of clients, as AWS has it unless told otherwise: of UDP always, of TCP if they are
 /// machines.
-fn keeps_client_addresses(spec: &Spec, backend: &Backend) -> bool {
+pub(super) fn keeps_client_addresses(spec: &Spec, backend: &Backend) -> bool {
     if transports(backend.protocol).contains(&"udp") {
         return true;
     }

@@ -223,3 +223,30 @@ async fn what_another_cluster_of_the_name_made_is_not_left_over() {
     assert_eq!(next.look_at_all().await.unwrap(), []);
     assert_eq!(next.forgotten(), [crate::scene::owner("web")]);
 }
+
+#[tokio::test]
+async fn what_shows_no_client_is_open_to_the_load_balancer_alone() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Unmanaged");
+    assert_eq!(provider.sync(&pods(8080).want("pods")).await.outcome, Outcome::Done);
+    assert_eq!(held::nodes(&fake.state()), ["tcp 8080-8080 10.0.1.0/24", "tcp 8080-8080 10.0.2.0/24"]);
+    // Ranges that nobody would keep to are refused for a new one, and told of where it is there.
+    let limited = Service { ranges: Some(vec!["192.0.2.0/24"]), ..pods(8080) };
+    let report = provider.sync(&limited.want("pods")).await;
+    assert!(report.told.iter().any(|told| told.contains("its source ranges limit nobody")), "{report:?}");
+    let outcome = provider.sync(&limited.want("other")).await.outcome;
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    assert!(problem.what.contains("its source ranges would limit nobody"), "{problem}");
+    // Whoever sees the clients lets in these.
+    let attribute = ("target-group-attributes", "preserve_client_ip.enabled=true");
+    let seeing = Service { annotations: vec![("nlb-target-type", "ip"), attribute], ..limited };
+    let report = provider.sync(&seeing.want("pods")).await;
+    assert_eq!(report.told, Vec::<String>::new());
+    let expected = [
+        "icmp 3-4 192.0.2.0/24",
+        "tcp 8080-8080 10.0.1.0/24",
+        "tcp 8080-8080 10.0.2.0/24",
+        "tcp 8080-8080 192.0.2.0/24",
+    ];
+    assert_eq!(held::nodes(&fake.state()), expected);
+}

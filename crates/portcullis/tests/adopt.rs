@@ -139,6 +139,18 @@ impl Scene {
             .unwrap();
     }
 
+    /// Wants a load balancer of cloud-provider-aws, and waits for it.
+    fn apply_theirs(&self) {
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": "web", "namespace": "default", "annotations": {TYPE: "nlb"}},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": [RANGE]},
+        });
+        self.kubernetes.apply(&service.to_string()).unwrap();
+        eventually("it has an address", || self.address().is_string());
+    }
+
     /// The only load balancer, by its ARN.
     fn balancer(&self) -> (String, LoadBalancer) {
         let state = self.fake.state();
@@ -238,14 +250,7 @@ fn always_open<T>(scene: &Scene, does: impl FnOnce() -> T) -> T {
 fn what_cloud_provider_aws_made_changes_hands_and_back() {
     let scene = Scene::new();
     let _theirs = CloudProviderAws::start(scene.kubernetes, scene.account());
-    let service = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web", "namespace": "default", "annotations": {TYPE: "nlb"}},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": [RANGE]},
-    });
-    scene.kubernetes.apply(&service.to_string()).unwrap();
-    eventually("it has an address", || scene.address().is_string());
+    scene.apply_theirs();
     let (arn, before) = scene.balancer();
     let _ours = scene.serve();
 
@@ -314,14 +319,7 @@ fn what_cloud_provider_aws_made_changes_hands_and_back() {
 fn it_is_not_let_go_of_before_the_other_looks_after_it() {
     let scene = Scene::with("exact");
     let theirs = CloudProviderAws::start(scene.kubernetes, scene.account());
-    let service = json!({
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": "web", "namespace": "default", "annotations": {TYPE: "nlb"}},
-        "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": [RANGE]},
-    });
-    scene.kubernetes.apply(&service.to_string()).unwrap();
-    eventually("it has an address", || scene.address().is_string());
+    scene.apply_theirs();
     let before = scene.balancer().1;
     let _ours = scene.serve();
     always_open(&scene, || {

@@ -1,6 +1,6 @@
 //! Services beside each other, and an AWS that others change meanwhile.
 
-use portcullis_aws_fake::{Peer, Permission, Rule};
+use portcullis_aws_fake::{LoadBalancer, Peer, Permission, Rule, TargetGroup};
 use portcullis_core::{Outcome, Provider as _};
 
 use crate::held::{self, SHARED};
@@ -249,4 +249,35 @@ async fn what_shows_no_client_is_open_to_the_load_balancer_alone() {
         "tcp 8080-8080 192.0.2.0/24",
     ];
     assert_eq!(held::nodes(&fake.state()), expected);
+}
+
+#[tokio::test]
+async fn ours_is_found_among_more_than_fit_into_one_answer() {
+    let fake = fake(|_| ());
+    let want = Service::default().want("web");
+    assert_eq!(account(&fake).provider("Managed").sync(&want).await.outcome, Outcome::Done);
+    // AWS tells of 400 at a time; those of others come before ours.
+    fake.act_as_someone_else(|world| {
+        let balancer = world.load_balancers.values().next().unwrap().clone();
+        let pool = world.target_groups.values().next().unwrap().clone();
+        for number in 0..450 {
+            let arn = format!(
+                "arn:aws:elasticloadbalancing:eu-central-1:123456789012:loadbalancer/net/a{number}/0"
+            );
+            let name = format!("a{number}");
+            let (tags, listeners) = ([].into(), [].into());
+            world.load_balancers.insert(arn, LoadBalancer { name, tags, listeners, ..balancer.clone() });
+            let arn =
+                format!("arn:aws:elasticloadbalancing:eu-central-1:123456789012:targetgroup/a{number}/0");
+            let name = format!("a{number}");
+            world.target_groups.insert(arn, TargetGroup { name, tags: [].into(), ..pool.clone() });
+        }
+    });
+    let before = fake.state();
+    fake.clear_calls();
+    let another = account(&fake).provider("Managed");
+    assert_eq!(another.sync(&want).await.outcome, Outcome::Done);
+    assert_eq!(fake.state(), before, "nothing is made twice");
+    assert_eq!(fake.counts().get("DescribeLoadBalancers"), Some(&2));
+    assert_eq!(fake.counts().get("DescribeTargetGroups"), Some(&2));
 }

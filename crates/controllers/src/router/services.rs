@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Service;
 use portcullis_kube_api::ingress::{IngressController, OWNING_LABEL, PublishingType};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{POD_LABEL, RouterSettings, object, strategy};
 
@@ -18,11 +18,7 @@ pub fn internal_service(controller: &IngressController, settings: &RouterSetting
         "spec": {
             "type": "ClusterIP",
             "selector": {POD_LABEL: name},
-            "ports": [
-                {"name": "http", "protocol": "TCP", "port": 80, "targetPort": "http"},
-                {"name": "https", "protocol": "TCP", "port": 443, "targetPort": "https"},
-                {"name": "metrics", "protocol": "TCP", "port": 1936, "targetPort": "metrics"},
-            ],
+            "ports": ports(),
         },
     })))
 }
@@ -44,11 +40,16 @@ pub fn node_port_service(controller: &IngressController, settings: &RouterSettin
             "type": "NodePort",
             "externalTrafficPolicy": "Local",
             "selector": {POD_LABEL: name},
-            "ports": [
-                {"name": "http", "protocol": "TCP", "port": 80, "targetPort": "http"},
-                {"name": "https", "protocol": "TCP", "port": 443, "targetPort": "https"},
-                {"name": "metrics", "protocol": "TCP", "port": 1936, "targetPort": "metrics"},
-            ],
+            "ports": ports(),
         },
     })))
+}
+
+/// Where a router listens, by the names of its ports.
+fn ports() -> Value {
+    json!([
+        {"name": "http", "protocol": "TCP", "port": 80, "targetPort": "http"},
+        {"name": "https", "protocol": "TCP", "port": 443, "targetPort": "https"},
+        {"name": "metrics", "protocol": "TCP", "port": 1936, "targetPort": "metrics"},
+    ])
 }

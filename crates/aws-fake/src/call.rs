@@ -12,6 +12,8 @@ pub struct Call {
     pub action: String,
     /// Whether it is to change something.
     pub mutating: bool,
+    /// The key it claims to be signed with; empty where it is not signed.
+    pub key: String,
     /// All parameters as they were sent, but for the action and the version.
     pub parameters: BTreeMap<String, String>,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::machine::Machine;
-use crate::{Call, Config, Fault, Logged, World, server};
+use crate::{Call, Config, Credentials, Fault, Logged, World, server};
 
 type Faults = Box<dyn FnMut(&Call) -> Fault + Send>;
 
@@ -153,6 +153,12 @@ impl Fake {
     /// Lets time go by for what happens by itself, without waiting.
     pub fn pass(&self, time: Duration) {
         self.shared.machine().pass(time);
+    }
+
+    /// Whoever has these credentials of a session may call, too: somebody else gave them out.
+    pub fn give_out(&self, credentials: Credentials, token: &str) {
+        let key = credentials.key.clone();
+        self.shared.machine().sessions.insert(key, (credentials, token.to_owned()));
     }
 
     /// Takes away the right to call an action.

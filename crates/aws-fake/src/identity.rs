@@ -8,10 +8,14 @@ use crate::request::Request;
 use crate::server::invalid_action;
 use crate::{Credentials, clock, xml};
 
+/// What is called by whoever has no credentials yet.
+pub(crate) const UNSIGNED: &str = "AssumeRoleWithWebIdentity";
+
 pub(crate) fn act(machine: &mut Machine, action: &str, request: Request) -> Result<String, Refusal> {
     match action {
         "GetCallerIdentity" => caller(machine, request),
         "AssumeRole" => assume_role(machine, request),
+        UNSIGNED => assume_role_with_token(machine, request),
         "SimulatePrincipalPolicy" => simulate(machine, request),
         _ => Err(invalid_action(action)),
     }
@@ -26,10 +30,25 @@ fn caller(machine: &Machine, request: Request) -> Result<String, Refusal> {
 }
 
 fn assume_role(machine: &mut Machine, mut request: Request) -> Result<String, Refusal> {
+    let _ = request.text("ExternalId")?;
+    session_of(machine, request)
+}
+
+/// The token is one of three parts with dots between them, as those of Kubernetes are.
+fn assume_role_with_token(machine: &mut Machine, mut request: Request) -> Result<String, Refusal> {
+    let token = request.needed("WebIdentityToken")?;
+    let _ = request.text("ProviderId")?;
+    if token.split('.').filter(|part| !part.is_empty()).count() != 3 {
+        return Err(Refusal::new("InvalidIdentityToken", "The ID Token provided is not a valid JWT."));
+    }
+    let session = session_of(machine, request)?;
+    Ok(session + &xml::leaf("SubjectFromWebIdentityToken", "system:serviceaccount:kube-system:fake"))
+}
+
+fn session_of(machine: &mut Machine, mut request: Request) -> Result<String, Refusal> {
     let role = request.needed("RoleArn")?;
     let session = request.needed("RoleSessionName")?;
     let duration = request.number("DurationSeconds", 900..=43_200)?.unwrap_or(3600);
-    let _ = request.text("ExternalId")?;
     let _ = request.text("Policy")?;
     request.end()?;
     if !(2..=64).contains(&session.len()) {

@@ -12,7 +12,8 @@ pub struct Limit {
     pub rate: f64,
 }
 
-/// How many calls are answered, by action; each action has a bucket of its own.
+/// How many calls are answered. Each action of EC2 has a bucket of its own; of Elastic Load Balancing, all have one that
+/// look, all that register or deregister targets, and all others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RateLimits {
     /// Of EC2, for what only looks.
@@ -23,7 +24,7 @@ pub struct RateLimits {
     pub elb_reads: Limit,
     /// Of Elastic Load Balancing, for what changes.
     pub elb_changes: Limit,
-    /// Of single actions.
+    /// Of single actions; of Elastic Load Balancing, of those that are named here together.
     pub own: BTreeMap<String, Limit>,
 }
 

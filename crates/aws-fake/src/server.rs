@@ -99,7 +99,8 @@ impl Asked {
         }
         let mutating =
             !["Describe", "Get", "Simulate", "Assume"].iter().any(|start| action.starts_with(start));
-        let call = Call { number: shared.next(), action: action.clone(), mutating, parameters };
+        let key = signature::claimed_key(&self.headers);
+        let call = Call { number: shared.next(), action: action.clone(), mutating, key, parameters };
         let fault = shared.fault(&call);
         let latency = match fault {
             Fault::Latency(latency) => shared.latency() + latency,
@@ -157,14 +158,21 @@ impl Asked {
 
     fn act(&self, machine: &mut Machine, service: Service, call: &Call) -> Result<String, Refusal> {
         let config = machine.config.clone();
-        signature::check(service, &config.region, &self.target, &self.headers, &self.body, |key| {
-            let known = Some((config.credentials.clone(), None)).filter(|_| key == config.credentials.key);
-            let session = || {
-                let (credentials, token) = machine.sessions.get(key)?;
-                Some((credentials.clone(), Some(token.clone())))
-            };
-            known.or_else(session)
-        })?;
+        let check = || {
+            signature::check(service, &config.region, &self.target, &self.headers, &self.body, |key| {
+                let known =
+                    Some((config.credentials.clone(), None)).filter(|_| key == config.credentials.key);
+                let session = || {
+                    let (credentials, token) = machine.sessions.get(key)?;
+                    Some((credentials.clone(), Some(token.clone())))
+                };
+                known.or_else(session)
+            })
+        };
+        // Whoever has nothing but a token of somebody else cannot sign.
+        if call.action != identity::UNSIGNED {
+            check()?;
+        }
         let now = machine.now();
         if let Some(limits) = &config.rate_limits {
             let usual = match (service, call.mutating) {
@@ -174,7 +182,14 @@ impl Asked {
                 (_, false) => limits.elb_reads,
             };
             let limit = limits.own.get(&call.action).copied().unwrap_or(usual);
-            if !machine.buckets.take(&call.action, limit, now) {
+            let own = limits.own.contains_key(&call.action);
+            let bucket = match (service, call.mutating) {
+                (Service::Elb, _) if own => "registrations",
+                (Service::Elb, true) => "changes",
+                (Service::Elb, false) => "looks",
+                _ => &call.action,
+            };
+            if !machine.buckets.take(bucket, limit, now) {
                 return Err(Refusal::throttled(service));
             }
         }

@@ -23,6 +23,12 @@ struct Signature<'a> {
     code: &'a str,
 }
 
+/// The key that a request claims to be signed with.
+pub(crate) fn claimed_key(headers: &HeaderMap) -> String {
+    let authorization = headers.get("authorization").and_then(|value| value.to_str().ok());
+    authorization.and_then(parse).map(|claimed| claimed.key.to_owned()).unwrap_or_default()
+}
+
 /// Checks a request. `secret` has the secret of a key, and the token that has to come with it.
 pub(crate) fn check(
     service: Service,

@@ -7,17 +7,19 @@ use std::time::Duration;
 use futures_util::{StreamExt, pin_mut, stream};
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::controller::{Action, Config, Controller};
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, ResourceExt};
 use portcullis_core::{
-    Address, LoadBalancer, Members, Outcome, Owner, Problem, Provider, Report, Target, Want,
+    Address, Enforcement, LoadBalancer, Members, Outcome, Owner, Problem, Provider, Report, Target, Want,
 };
 use portcullis_kube_api::{
-    Adopted, DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, foreign_finalizer, is_of_another_class,
-    load_balancer, parameters, wants_load_balancer,
+    Adopted, DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, enforced, foreign_finalizer,
+    is_of_another_class, load_balancer, parameters, wants_load_balancer,
 };
 use serde_json::json;
 use tokio::sync::mpsc;
@@ -167,6 +169,9 @@ impl<P: Provider> Context<P> {
     async fn reconcile(&self, service: &Service) -> Result<(), Again> {
         let held = service.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
         let ours = wants_load_balancer(service, &self.settings.class);
+        if !held && !self.settings.observe && enforced::there(service).is_some() {
+            return self.take_back(service).await;
+        }
         if let Some((finalizer, who)) = foreign_finalizer(service).filter(|_| ours) {
             let message = format!(
                 "{who} looks after this Service, by the finalizer {finalizer}: it is left alone. `portcullis adopt {}` takes over its load balancer",
@@ -403,32 +408,54 @@ impl<P: Provider> Context<P> {
         }
     }
 
-    /// Writes the addresses into the status, if they are others than there.
+    /// Writes into the status where clients find it, and whether its source ranges keep anybody out, if it says
+    /// something else.
     async fn publish(&self, service: &Service, report: &Report) -> Result<(), Again> {
-        let ingress: Vec<LoadBalancerIngress> = report
-            .addresses
-            .iter()
-            .map(|address| match address {
-                Address::Hostname(name) => {
-                    LoadBalancerIngress { hostname: Some(name.clone()), ..LoadBalancerIngress::default() }
-                }
-                Address::Ip(address) => {
-                    LoadBalancerIngress { ip: Some(address.to_string()), ..LoadBalancerIngress::default() }
-                }
-            })
-            .collect();
-        let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-        let there = status.and_then(|status| status.ingress.clone()).unwrap_or_default();
-        let plain = |ingress: &LoadBalancerIngress| (ingress.hostname.clone(), ingress.ip.clone());
-        if there.iter().map(plain).eq(ingress.iter().map(plain)) {
+        let mut status = json!({});
+        if let Some(ingress) = changed_addresses(service, &report.addresses) {
+            let ingress = if ingress.is_empty() { serde_json::Value::Null } else { json!(ingress) };
+            status["loadBalancer"] = json!({"ingress": ingress});
+        }
+        let is_there = enforced::there(service);
+        // That they do is said once all is as wanted; that they do not as soon as it is known.
+        let is_sure =
+            |found: &&Enforcement| report.outcome == Outcome::Done || matches!(found, Enforcement::Not(_));
+        let condition = report.enforcement.as_ref().filter(is_sure);
+        let now = Time(Timestamp::now());
+        match condition.and_then(|found| enforced::enforced_condition(service, found, now)) {
+            Some(condition) if is_there != Some(&condition) => status["conditions"] = json!([condition]),
+            // Of what was said of other ranges, or of another load balancer, nothing stays.
+            None if is_there.is_some() && report.outcome == Outcome::Done => {
+                status["conditions"] = json!([{"type": enforced::ENFORCED, "$patch": "delete"}]);
+            }
+            _ => {}
+        }
+        if status == json!({}) {
             return Ok(());
         }
-        let ingress = if ingress.is_empty() { serde_json::Value::Null } else { json!(ingress) };
-        let patch = json!({"status": {"loadBalancer": {"ingress": ingress}}});
+        let patch = Patch::Strategic(json!({"status": status}));
         let api = self.api(service);
-        match api.patch_status(&service.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api.patch_status(&service.name_any(), &PatchParams::default(), &patch).await {
             Ok(_) => Ok(()),
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => {
+                warn!(service = %key(service), %error, "its status cannot be written");
+                Err(Again)
+            }
+        }
+    }
+
+    /// Takes away what was said of source ranges, of a Service that none of us looks after any more: whoever does may have
+    /// changed everything. It is heard of again after that.
+    async fn take_back(&self, service: &Service) -> Result<(), Again> {
+        let patch = Patch::Strategic(json!({
+            "metadata": {"resourceVersion": service.resource_version()},
+            "status": {"conditions": [{"type": enforced::ENFORCED, "$patch": "delete"}]},
+        }));
+        match self.api(service).patch_status(&service.name_any(), &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(Again),
             Err(error) => {
                 warn!(service = %key(service), %error, "its status cannot be written");
                 Err(Again)
@@ -553,6 +580,25 @@ impl<P: Provider> Context<P> {
             }
         }
     }
+}
+
+/// The addresses as the status has them, if they are others than there.
+fn changed_addresses(service: &Service, addresses: &[Address]) -> Option<Vec<LoadBalancerIngress>> {
+    let ingress: Vec<LoadBalancerIngress> = addresses
+        .iter()
+        .map(|address| match address {
+            Address::Hostname(name) => {
+                LoadBalancerIngress { hostname: Some(name.clone()), ..LoadBalancerIngress::default() }
+            }
+            Address::Ip(address) => {
+                LoadBalancerIngress { ip: Some(address.to_string()), ..LoadBalancerIngress::default() }
+            }
+        })
+        .collect();
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let there = status.and_then(|status| status.ingress.clone()).unwrap_or_default();
+    let plain = |ingress: &LoadBalancerIngress| (ingress.hostname.clone(), ingress.ip.clone());
+    (!there.iter().map(plain).eq(ingress.iter().map(plain))).then_some(ingress)
 }
 
 impl Slices {

@@ -56,7 +56,7 @@ pub use problem::Problem;
 pub use protocol::{Protocol, ProtocolError};
 pub use provider::{Members, Provider};
 pub use reach::Reach;
-pub use report::{Address, Report};
+pub use report::{Address, Enforcement, Report};
 pub use rule::{Peer, Rule, RuleError};
 pub use rule_set::{RuleDiff, diff, normalise};
 pub use source_ranges::{Admission, EmptyMeans, SourceRanges, SourceRangesError};

@@ -309,6 +309,11 @@ impl fmt::Display for PlanView {
         writeln!(f)?;
         if self.is_empty() {
             writeln!(f, "Nothing to change.")?;
+            // What stays although something else is wanted is told with why.
+            if self.details().any(|detail| !detail.why.is_empty()) {
+                writeln!(f)?;
+                self.fmt_changes(f)?;
+            }
             return self.fmt_access(f);
         }
         self.fmt_changes(f)?;

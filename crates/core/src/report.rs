@@ -14,13 +14,24 @@ pub struct Report {
     pub addresses: Vec<Address>,
     /// What the owner should know although it goes on: what cannot be changed, what has no effect.
     pub told: Vec<String>,
+    /// Whether source ranges keep anybody out, as far as that is known.
+    pub enforcement: Option<Enforcement>,
 }
 
 impl Report {
     /// Only how far it got.
     pub fn new(outcome: Outcome) -> Self {
-        Self { outcome, addresses: Vec::new(), told: Vec::new() }
+        Self { outcome, addresses: Vec::new(), told: Vec::new(), enforcement: None }
     }
+}
+
+/// Whether source ranges keep anybody out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Enforcement {
+    /// They do, by this: `Security groups`.
+    By(String),
+    /// They do not, for this reason: a sentence.
+    Not(String),
 }
 
 /// Where clients find a load balancer.

@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 mod adoption;
+pub mod enforced;
 pub mod ingress;
 mod members;
 mod node;

@@ -56,7 +56,7 @@ fn numbered(count: usize, text: impl Fn(usize) -> String) -> Value {
 }
 
 fn samples() -> Vec<(Value, By)> {
-    [ways_to_reach_it(), lists_of_ranges(), on_clouds()].concat()
+    [ways_to_reach_it(), lists_of_ranges(), on_clouds(), about_routers(), about_logs_and_headers()].concat()
 }
 
 fn ways_to_reach_it() -> Vec<(Value, By)> {
@@ -64,6 +64,11 @@ fn ways_to_reach_it() -> Vec<(Value, By)> {
         (json!({}), By::Nobody),
         (json!({"domain": "apps.example.com", "replicas": 2}), By::Nobody),
         (json!({"replicas": -1}), By::Both),
+        (json!({"domain": ""}), By::Nobody),
+        (json!({"domain": "Apps.example.com"}), By::Both),
+        (json!({"domain": "*.example.com"}), By::Both),
+        (json!({"domain": format!("{}.example", "a".repeat(64))}), By::Both),
+        (json!({"domain": format!("{}example", "a.".repeat(120))}), By::Both),
         (
             json!({"tuningOptions": {"threadCount": 4}, "logging": {"access": {"destination": {"type": "Container"}}}}),
             By::Nobody,
@@ -188,6 +193,114 @@ fn on_clouds() -> Vec<(Value, By)> {
     ]
 }
 
+fn openstack(scope: &str, type_: &str, address: &str) -> Value {
+    let parameters = json!({"type": type_, "openstack": {"floatingIP": address}});
+    load_balancer(json!({"scope": scope, "providerParameters": parameters}))
+}
+
+fn profile(ciphers: Value, oldest: &str) -> Value {
+    json!({"tlsSecurityProfile": {"type": "Custom", "custom": {"ciphers": ciphers, "minTLSVersion": oldest}}})
+}
+
+fn about_routers() -> Vec<(Value, By)> {
+    let client = |policy: &str, authorities: Value, patterns: Value| json!({"clientTLS": {"clientCertificatePolicy": policy, "clientCA": authorities, "allowedSubjectPatterns": patterns}});
+    let tuning = |key: &str, value: Value| json!({"tuningOptions": {key: value}});
+    let named = json!({"name": "ca"});
+    vec![
+        (openstack("External", "OpenStack", "192.0.2.9"), By::Nobody),
+        (openstack("External", "OpenStack", "192.0.2.256"), By::Both),
+        (openstack("Internal", "OpenStack", "192.0.2.9"), By::Schema),
+        (openstack("External", "AWS", "192.0.2.9"), By::Schema),
+        (load_balancer(json!({"scope": "External", "providerParameters": {"type": "VSphere"}})), By::Nobody),
+        (client("Required", named.clone(), json!(["^/CN=a$"])), By::Nobody),
+        (client("", json!({}), json!([])), By::Nobody),
+        (client("Requird", named.clone(), json!([])), By::Both),
+        (client("Required", json!({}), json!([])), By::Both),
+        (client("Required", json!({"name": ""}), json!([])), By::Both),
+        (json!({"tlsSecurityProfile": {"type": "Old", "old": {}}}), By::Nobody),
+        (json!({"tlsSecurityProfile": {"type": "New"}}), By::Both),
+        (json!({"tlsSecurityProfile": {"type": "Custom"}}), By::Both),
+        (profile(json!(["ECDHE-RSA-AES128-GCM-SHA256"]), "VersionTLS12"), By::Nobody),
+        (profile(json!(["ECDHE-RSA-AES128-GCM-SHA256"]), "TLS12"), By::Both),
+        (tuning("threadCount", json!(64)), By::Nobody),
+        (tuning("threadCount", json!(65)), By::Both),
+        (tuning("maxConnections", json!(-1)), By::Nobody),
+        (tuning("maxConnections", json!(0)), By::Nobody),
+        (tuning("maxConnections", json!(2000)), By::Nobody),
+        (tuning("maxConnections", json!(1999)), By::Both),
+        (tuning("maxConnections", json!(2_000_001)), By::Both),
+        (tuning("clientTimeout", json!("1m30s")), By::Nobody),
+        (tuning("clientTimeout", json!("1μs")), By::Nobody),
+        (tuning("clientTimeout", json!("soon")), By::Both),
+        (tuning("headerBufferBytes", json!(16384)), By::Nobody),
+        (tuning("headerBufferMaxRewriteBytes", json!(32768)), By::Both),
+        (json!({"httpEmptyRequestsPolicy": "Ignore", "closedClientConnectionPolicy": "Abort"}), By::Nobody),
+        (json!({"idleConnectionTerminationPolicy": "Later"}), By::Both),
+        (
+            json!({"httpErrorCodePages": {"name": "pages"}, "httpCompression": {"mimeTypes": ["text/html"]}}),
+            By::Nobody,
+        ),
+        (json!({"haproxyVersion": "3.2"}), By::Nobody),
+    ]
+}
+
+fn about_logs_and_headers() -> Vec<(Value, By)> {
+    let syslog =
+        |syslog: Value| json!({"logging": {"access": {"destination": {"type": "Syslog", "syslog": syslog}}}});
+    let captured = |key: &str, value: Value| json!({"logging": {"access": {"destination": {"type": "Container"}, key: value}}});
+    let header = |name: &str, action: Value| json!({"httpHeaders": {"actions": {"response": [{"name": name, "action": action}]}}});
+    let action = |name: String| json!({"name": name, "action": {"type": "Delete"}});
+    let many = |count: usize| {
+        let actions: Vec<Value> = (0..count).map(|number| action(format!("X-{number}"))).collect();
+        json!({"httpHeaders": {"actions": {"request": actions}}})
+    };
+    vec![
+        (
+            syslog(json!({"address": "192.0.2.1", "port": 514, "facility": "local7", "maxLength": 4096})),
+            By::Nobody,
+        ),
+        (syslog(json!({"address": "2001:db8::1", "port": 514})), By::Nobody),
+        (syslog(json!({"address": "logs.example.com", "port": 514})), By::Both),
+        (syslog(json!({"address": "192.0.2.1", "port": 0})), By::Both),
+        (syslog(json!({"address": "192.0.2.1"})), By::Both),
+        (syslog(json!({"address": "192.0.2.1", "port": 514, "facility": "local8"})), By::Both),
+        (syslog(json!({"address": "192.0.2.1", "port": 514, "maxLength": 4097})), By::Both),
+        (json!({"logging": {"access": null}}), By::Nobody),
+        (json!({"logging": {"access": {}}}), By::Both),
+        (json!({"logging": {"access": {"destination": {"type": "File"}}}}), By::Both),
+        (
+            captured(
+                "httpCaptureCookies",
+                json!([{"matchType": "Prefix", "namePrefix": "s", "maxLength": 8}]),
+            ),
+            By::Nobody,
+        ),
+        (
+            captured("httpCaptureCookies", json!([{"matchType": "Exact", "name": "a b", "maxLength": 8}])),
+            By::Both,
+        ),
+        (
+            captured("httpCaptureCookies", json!([{"matchType": "Exact", "name": "a", "maxLength": 1025}])),
+            By::Both,
+        ),
+        (captured("httpCaptureHeaders", json!({"request": [{"name": "Host", "maxLength": 15}]})), By::Nobody),
+        (captured("httpCaptureHeaders", json!({"request": [{"name": "Host", "maxLength": 0}]})), By::Both),
+        (captured("logEmptyRequests", json!("Sometimes")), By::Both),
+        (header("X-A", json!({"type": "Set", "set": {"value": "%[req.hdr(host)]"}})), By::Nobody),
+        (header("X-A", json!({"type": "Set"})), By::Both),
+        (header("X-A", json!({"type": "Append"})), By::Both),
+        (header("X A", json!({"type": "Delete"})), By::Both),
+        (header("Set-Cookie", json!({"type": "Delete"})), By::Both),
+        (many(20), By::Nobody),
+        (many(21), By::Both),
+        (
+            json!({"httpHeaders": {"forwardedHeaderPolicy": "Never", "headerNameCaseAdjustments": ["Host"]}}),
+            By::Nobody,
+        ),
+        (json!({"httpHeaders": {"forwardedHeaderPolicy": "never"}}), By::Both),
+    ]
+}
+
 fn object(name: &str, spec: &Value) -> Value {
     json!({
         "apiVersion": "operator.openshift.io/v1",
@@ -232,10 +345,11 @@ fn what_stays() {
     let with_domain = |domain: &str| json!({"domain": domain});
     for (name, from, to, refused) in [
         ("domain", with_domain("a.example"), with_domain("b.example"), Some("a domain cannot be changed")),
-        ("no-domain", with_domain("a.example"), json!({}), Some("a domain cannot be changed")),
+        // The status holds what was admitted.
+        ("no-domain", with_domain("a.example"), json!({}), None),
         ("late-domain", json!({}), with_domain("a.example"), None),
         ("type", external.clone(), strategy(json!({"type": "Private"})), Some("the type cannot be changed")),
-        ("no-type", external.clone(), json!({}), Some("a strategy cannot be taken away")),
+        ("no-type", external.clone(), json!({}), None),
         ("scope", external.clone(), load_balancer(json!({"scope": "Internal"})), None),
         ("ranges", external, ranges(json!(["192.0.2.0/24"])), None),
     ] {
@@ -271,6 +385,16 @@ fn what_passes_through() {
     assert_eq!(found["spec"], spec);
     let read: IngressController = serde_json::from_value(found).unwrap();
     assert_eq!(serde_json::to_value(&read.spec).unwrap(), spec);
+
+    // What another operator understands is not lost by ours.
+    let network = json!({"protocol": "PROXY", "securityGroups": ["sg-0123456789abcdef0"]});
+    let aws = aws("External", json!({"type": "NLB", "networkLoadBalancer": network}));
+    kubernetes.apply(&object("groups", &aws).to_string()).unwrap();
+    let found = kubernetes.kubectl(&["get", "ingresscontroller", "groups", "-o", "json"]).unwrap();
+    let read: IngressController = serde_json::from_str(&found).unwrap();
+    let written = serde_json::to_value(&read.spec).unwrap();
+    let path = "/endpointPublishingStrategy/loadBalancer/providerParameters/aws/networkLoadBalancer";
+    assert_eq!(written.pointer(path), Some(&network));
 
     let slip = load_balancer(json!({"scope": "External", "allowedSourceRange": ["192.0.2.0/24"]}));
     let done = kubernetes.apply(&object("slip", &slip).to_string());

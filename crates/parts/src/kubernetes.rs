@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpStream;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
@@ -26,6 +27,8 @@ pub struct Options {
     pub port: Port,
     /// Also start kube-controller-manager: garbage collection, deletion of namespaces, `EndpointSlices`.
     pub controllers: bool,
+    /// The ports that Services get on nodes, if not the usual ones.
+    pub node_ports: Option<RangeInclusive<u16>>,
 }
 
 /// A running Kubernetes API, with RBAC in force. It is reached by [`Kubernetes::kubeconfig`].
@@ -44,13 +47,16 @@ pub struct Kubernetes {
     etcd: Process,
 }
 
+/// The ports that Services get on nodes.
+const NODE_PORTS: RangeInclusive<u16> = 30_000..=32_767;
+
 /// An API server on two busy cores has been seen to take 25 s.
 const START: Duration = Duration::from_secs(120);
 
 impl Kubernetes {
     /// Starts one and returns when it answers.
     pub fn start(options: Options) -> Result<Self> {
-        let Options { namespace, directory, logs, port, controllers } = options;
+        let Options { namespace, directory, logs, port, controllers, node_ports } = options;
         let certificates = directory.join("certificates");
         fs::create_dir_all(&certificates)
             .map_err(Error::io(format!("cannot make {}", certificates.display())))?;
@@ -59,8 +65,9 @@ impl Kubernetes {
 
         let etcd_ports = [Port::any()?, Port::any()?];
         let etcd = start_etcd(&namespace, &directory, &logs, &etcd_ports)?;
-        let api_server =
-            start_api_server(&namespace, &certificates, &logs, &authority, &port, &etcd_ports[0])?;
+        let node_ports = node_ports.unwrap_or(NODE_PORTS);
+        let ports = (&port, &etcd_ports[0], &node_ports);
+        let api_server = start_api_server(&namespace, &certificates, &logs, &authority, ports)?;
         let mut kubernetes = Kubernetes {
             kubeconfig: directory.join("kubeconfig"),
             namespace,
@@ -259,8 +266,7 @@ fn start_api_server(
     certificates: &Path,
     logs: &Path,
     authority: &Authority,
-    port: &Port,
-    etcd: &Port,
+    (port, etcd, node_ports): (&Port, &Port, &RangeInclusive<u16>),
 ) -> Result<Process> {
     let names = ["localhost", "127.0.0.1", "kubernetes.default.svc", "10.0.0.1"];
     let server = authority.server("kube-apiserver", &names)?;
@@ -278,6 +284,7 @@ fn start_api_server(
         .arg(file("service-account-key-file", &certificates.join("tokens.pub")))
         .arg(file("service-account-signing-key-file", &certificates.join("tokens.key")))
         .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/16"])
+        .arg(format!("--service-node-port-range={}-{}", node_ports.start(), node_ports.end()))
         // Pods are objects here, nothing runs them, and nobody waits for their service account.
         .arg("--disable-admission-plugins=ServiceAccount")
         .start(namespace, logs)

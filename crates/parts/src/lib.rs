@@ -4,6 +4,7 @@
 //! Everything started here ends with the process that started it, however that process ends, and lives on
 //! sockets, ports and directories of its own, so that several can run side by side.
 
+mod aws_site;
 mod certificates;
 mod error;
 mod interrupt;
@@ -19,6 +20,7 @@ pub mod kubernetes;
 pub mod ovn;
 
 pub use aws_simulator::AwsSimulator;
+pub use aws_site::{AwsSite, join_nodes};
 pub use certificates::{Authority, Identity};
 pub use error::Error;
 pub use interrupt::{interrupt, interrupted};

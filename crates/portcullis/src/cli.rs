@@ -6,8 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt, adopt_ovirt, check, cloud_config, completions, down, get, hash_password, iam_policy, manifests,
-    parts, plan, release, serve, show_config, up, version,
+    adopt, adopt_ovirt, check, cloud_config, completions, crds, down, get, hash_password, iam_policy,
+    manifests, network_policy, parts, plan, release, serve, show_config, up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -78,6 +78,9 @@ enum Command {
     CloudConfig(cloud_config::Args),
     IamPolicy(iam_policy::Args),
     Manifests(manifests::Args),
+    Crds(crds::Args),
+    #[command(name = "networkpolicy")]
+    NetworkPolicy(network_policy::Args),
     Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -102,6 +105,8 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::CloudConfig(args) => cloud_config::run(&args),
         Command::IamPolicy(args) => iam_policy::run(&args),
         Command::Manifests(args) => manifests::run(&args),
+        Command::Crds(args) => crds::run(&args),
+        Command::NetworkPolicy(args) => network_policy::run(&args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

@@ -531,7 +531,9 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
         });
     });
     let after = scene.get().unwrap();
-    for path in ["/spec/ports", "/spec/healthCheckNodePort", "/spec/loadBalancerSourceRanges", "/status"] {
+    for path in
+        ["/spec/ports", "/spec/healthCheckNodePort", "/spec/loadBalancerSourceRanges", "/status/loadBalancer"]
+    {
         assert_eq!(after.pointer(path), before.pointer(path), "{path}");
     }
     assert_eq!(after["spec"]["loadBalancerClass"], "portcullis.dev/aws-nlb");
@@ -563,6 +565,9 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
         assert!(still_ours(), "not before it keeps the targets");
         scene.kubernetes.apply(&binding("web", "web").to_string()).unwrap();
         released.join().unwrap();
+    });
+    eventually("nothing is said of its ranges any more", || {
+        scene.get().unwrap()["status"] == before["status"]
     });
     let back = scene.get().unwrap();
     for path in ["/spec", "/status", "/metadata/annotations", "/metadata/finalizers"] {

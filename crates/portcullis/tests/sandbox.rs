@@ -14,6 +14,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use portcullis_testkit::{Http, eventually, processes_of};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// It is killed when the test is, and with it what it started.
@@ -110,6 +111,58 @@ fn in_sandbox(directory: &Path, command: &str) -> String {
     let (code, text) = said(&Command::new("sh").args(["-ec", &script]).output().unwrap());
     assert_eq!(code, 0, "{command}: {text}");
     text
+}
+
+/// What a newcomer does with the `IngressController` that is there: look, edit, plan.
+#[test]
+fn an_ingress_controller_to_look_at() {
+    let place = Place::new();
+    let directory = place.directory("one");
+    let (code, text) = run(&directory, &["up", "--detach"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(text.contains("✓ IngressController  k8s-openshif-routerde-"), "{text}");
+    let seen = || -> Value {
+        let text = in_sandbox(&directory, "portcullis get ingress -o json");
+        serde_json::from_str::<Value>(&text).unwrap()[0].clone()
+    };
+    let first = seen();
+    assert_eq!(first["name"], "default");
+    assert_eq!(first["domain"], "apps.example.com");
+    assert!(first["address"].as_str().unwrap().contains(".elb."), "{first}");
+    assert_eq!((&first["rangesFrom"], &first["ranges"]), (&json!("spec"), &json!(["203.0.113.0/24"])));
+    eventually("its ranges are enforced", || seen()["enforced"]["status"] == "True");
+
+    let patch = |ranges: &str| {
+        let patch = format!(
+            r#"{{"spec":{{"endpointPublishingStrategy":{{"loadBalancer":{{"allowedSourceRanges":{ranges}}}}}}}}}"#
+        );
+        let edit = format!(
+            "kubectl -n openshift-ingress-operator patch ingresscontroller default --type=merge -p '{patch}'"
+        );
+        in_sandbox(&directory, &edit);
+    };
+    patch(r#"["198.51.100.0/24"]"#);
+    eventually("the others are enforced", || {
+        let message = seen()["enforced"]["message"].clone();
+        message.as_str().unwrap().ends_with("let in 198.51.100.0/24, and nobody else.")
+    });
+    let groups = in_sandbox(&directory, "portcullis get -o json");
+    assert!(groups.contains("198.51.100.0/24 on tcp 80, tcp 443"), "{groups}");
+    assert_eq!(in_sandbox(&directory, "portcullis plan").matches("Nothing to change.").count(), 2);
+
+    // Taken out of the spec, they stay on the Service, and somebody has to decide.
+    patch("[]");
+    eventually("it is told", || seen()["rangesFrom"] == "serviceField");
+    let listen = in_sandbox(&directory, "grep -A1 ^telemetry $PORTCULLIS_CONFIG | sed -n 's/ *listen: *//p'");
+    let counted = "portcullis_ingress_controller_evaluation{name=\"default\",place=\"field\"} 1";
+    eventually("it is counted", || {
+        let mut connection = Http::connect(listen.trim().trim_matches('"')).unwrap();
+        let answer = connection.ask("GET", "/metrics", &[], "").unwrap();
+        String::from_utf8_lossy(&answer.body).contains(counted)
+    });
+    let (code, text) = run(&directory, &["down"]);
+    assert_eq!(code, 0, "{text}");
+    nothing_runs(&directory);
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn a_plan_comes_before_a_change_and_nothing_after_it() {
     a_record_is_enough_for_a_plan(&scene);
     scene.kubernetes.kubectl(&["delete", "service", "web"]).unwrap();
     assert!(!scene.site.elb("Action=DescribeLoadBalancers").contains("<LoadBalancerArn>"));
-    assert_eq!(text(&scene.run(&["plan"])), "There are no Services of ours.\n");
+    assert_eq!(text(&scene.run(&["plan"])), "There is nothing of ours.\n");
     what_cannot_be_planned_is_told(&scene);
 }
 

@@ -1,3 +1,4 @@
+use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
 use portcullis_parts::kubernetes::{Kubernetes, Options};
@@ -14,6 +15,17 @@ pub fn kubernetes() -> &'static Kubernetes {
 /// A Kubernetes API of its own inside a network namespace, where kube-proxy and packets meet.
 #[track_caller]
 pub fn kubernetes_in(namespace: &Namespace) -> Kubernetes {
+    start(namespace, true, None)
+}
+
+/// A Kubernetes API of its own without kube-controller-manager, in which many Services find ports on nodes.
+#[track_caller]
+pub fn roomy_kubernetes() -> Kubernetes {
+    start(&Namespace::host(), false, Some(20_000..=59_999))
+}
+
+#[track_caller]
+fn start(namespace: &Namespace, controllers: bool, node_ports: Option<RangeInclusive<u16>>) -> Kubernetes {
     let directory = crate::directory("k8s");
     let started = Port::any().and_then(|port| {
         Kubernetes::start(Options {
@@ -21,7 +33,8 @@ pub fn kubernetes_in(namespace: &Namespace) -> Kubernetes {
             logs: directory.clone(),
             directory,
             port,
-            controllers: true,
+            controllers,
+            node_ports,
         })
     });
     started.unwrap_or_else(|error| panic!("{error}"))

@@ -1,76 +1,70 @@
+use std::ops::Deref;
+
 use portcullis_parts::kubernetes::Kubernetes;
 
-use crate::Http;
-
-/// A VPC in the AWS simulator, with two public subnets, and two nodes in a group of their own.
+/// What a cluster stands on in the AWS simulator: a VPC with two public subnets, and two machines in a group of their own.
 #[derive(Debug)]
-pub struct AwsSite {
-    url: String,
-    pub vpc: String,
-    pub nodes: Vec<String>,
-    pub node_group: String,
+pub struct AwsSite(portcullis_parts::AwsSite);
+
+impl Deref for AwsSite {
+    type Target = portcullis_parts::AwsSite;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
 }
 
 impl AwsSite {
     /// Makes one.
     pub fn new(url: &str) -> Self {
-        let mut site =
-            AwsSite { url: url.to_owned(), vpc: String::new(), nodes: Vec::new(), node_group: String::new() };
-        site.vpc = Self::text(&site.ec2("Action=CreateVpc&CidrBlock=10.0.0.0/16"), "vpcId");
-        let vpc = &site.vpc;
-        let gateway = Self::text(&site.ec2("Action=CreateInternetGateway"), "internetGatewayId");
-        site.ec2(&format!("Action=AttachInternetGateway&InternetGatewayId={gateway}&VpcId={vpc}"));
-        let tables = format!("Action=DescribeRouteTables&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");
-        let table = Self::text(&site.ec2(&tables), "routeTableId");
-        site.ec2(&format!(
-            "Action=CreateRoute&RouteTableId={table}&DestinationCidrBlock=0.0.0.0/0&GatewayId={gateway}"
-        ));
-        let subnets = [("a", 1), ("b", 2)].map(|(zone, number)| {
-            let zone = format!("AvailabilityZone=us-east-1{zone}");
-            let subnet = format!("Action=CreateSubnet&VpcId={vpc}&CidrBlock=10.0.{number}.0/24&{zone}");
-            Self::text(&site.ec2(&subnet), "subnetId")
-        });
-        let group = format!("Action=CreateSecurityGroup&GroupName=nodes&GroupDescription=nodes&VpcId={vpc}");
-        site.node_group = Self::text(&site.ec2(&group), "groupId");
-        let run = format!(
-            "Action=RunInstances&ImageId=ami-12c6146b&MinCount=2&MaxCount=2&SubnetId={}&SecurityGroupId.1={}",
-            subnets[0], site.node_group
-        );
-        let run = site.ec2(&run);
-        let nodes = run.split("<instanceId>").skip(1).filter_map(|part| part.split('<').next());
-        site.nodes = nodes.map(str::to_owned).collect();
-        site
+        AwsSite(portcullis_parts::AwsSite::new(url).unwrap_or_else(|error| panic!("{error}")))
     }
 
     /// Registers its nodes with a Kubernetes API, as a kubelet would.
     pub fn join(&self, kubernetes: &Kubernetes) {
-        join_nodes(kubernetes, "us-east-1a", &self.nodes);
+        self.0.join(kubernetes).unwrap_or_else(|error| panic!("{error}"));
     }
 
     /// Calls EC2, for what nobody but a test asks for.
     pub fn ec2(&self, body: &str) -> String {
-        self.call("ec2", "2016-11-15", body)
+        self.0.ec2(body).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Calls Elastic Load Balancing.
     pub fn elb(&self, body: &str) -> String {
-        self.call("elasticloadbalancing", "2015-12-01", body)
+        self.0.elb(body).unwrap_or_else(|error| panic!("{error}"))
     }
 
-    /// The simulator takes calls without a signature.
-    fn call(&self, service: &str, version: &str, body: &str) -> String {
-        let scope = format!(
-            "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/{service}/aws4_request, SignedHeaders=host, Signature=x"
+    /// Gives it and its subnets IPv6, too.
+    pub fn add_ipv6(&self) {
+        let vpc = &self.vpc;
+        self.ec2(&format!("Action=AssociateVpcCidrBlock&VpcId={vpc}&AmazonProvidedIpv6CidrBlock=true"));
+        let found = self.ec2(&format!("Action=DescribeVpcs&VpcId.1={vpc}"));
+        let range = Self::text(&found, "ipv6CidrBlock");
+        let start = range.strip_suffix("00::/56").unwrap_or_else(|| panic!("{range} is no /56"));
+        let found = format!("Action=DescribeSubnets&Filter.1.Name=vpc-id&Filter.1.Value.1={vpc}");
+        for (number, subnet) in self.ec2(&found).split("<subnetId>").skip(1).enumerate() {
+            let subnet = subnet.split('<').next().unwrap_or_default();
+            self.ec2(&format!(
+                "Action=AssociateSubnetCidrBlock&SubnetId={subnet}&Ipv6CidrBlock={start}0{number}::/64"
+            ));
+        }
+    }
+
+    /// Makes a group of a user; its id.
+    pub fn add_group(&self, name: &str) -> String {
+        let group =
+            format!("Action=CreateSecurityGroup&GroupName={name}&GroupDescription={name}&VpcId={}", self.vpc);
+        Self::text(&self.ec2(&group), "groupId")
+    }
+
+    /// Makes a certificate; its ARN. The simulator takes anything for one.
+    pub fn add_certificate(&self, name: &str) -> String {
+        let certificate = format!(
+            "Action=UploadServerCertificate&ServerCertificateName={name}&CertificateBody=body&PrivateKey=key"
         );
-        let form = "application/x-www-form-urlencoded";
-        let headers = [("Authorization", scope.as_str()), ("Content-Type", form)];
-        let body = format!("{body}&Version={version}");
-        let mut connection =
-            Http::connect(self.url.trim_start_matches("http://")).expect("the simulator answers");
-        let answer = connection.ask("POST", "/", &headers, &body).expect("the simulator answers");
-        let text = String::from_utf8_lossy(&answer.body).into_owned();
-        assert_eq!(answer.status, 200, "{body}: {text}");
-        text
+        let answer = self.0.call("iam", "2010-05-08", &certificate).unwrap_or_else(|error| panic!("{error}"));
+        Self::text(&answer, "Arn")
     }
 
     /// What stands in the first element of that name in an answer.
@@ -83,18 +77,5 @@ impl AwsSite {
 
 /// Registers machines with a Kubernetes API as its nodes, as their kubelets would.
 pub fn join_nodes(kubernetes: &Kubernetes, zone: &str, machines: &[impl AsRef<str>]) {
-    for (machine, number) in machines.iter().zip(1..) {
-        let name = format!("node-{number}");
-        let node = format!(
-            "apiVersion: v1\nkind: Node\nmetadata: {{name: {name}}}\n\
-             spec: {{providerID: 'aws:///{zone}/{}'}}\n",
-            machine.as_ref()
-        );
-        kubernetes.apply(&node).unwrap_or_else(|error| panic!("{error}"));
-        let status = format!(
-            r#"{{"status": {{"addresses": [{{"type": "InternalIP", "address": "10.0.1.{number}"}}]}}}}"#
-        );
-        let patch = ["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &status];
-        kubernetes.kubectl(&patch).unwrap_or_else(|error| panic!("{error}"));
-    }
+    portcullis_parts::join_nodes(kubernetes, zone, machines).unwrap_or_else(|error| panic!("{error}"));
 }

@@ -23,7 +23,7 @@ mod virtual_machine;
 mod wait;
 mod wire;
 
-pub use api::{kubernetes, kubernetes_in};
+pub use api::{kubernetes, kubernetes_in, roomy_kubernetes};
 pub use aws_site::{AwsSite, join_nodes};
 pub use cloud_provider_aws::{AwsAccount, CloudProviderAws};
 pub use cluster_api::ClusterApi;

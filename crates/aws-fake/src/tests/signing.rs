@@ -1,3 +1,4 @@
+use super::caller::Caller;
 use super::{VERSION_ELB, start};
 use crate::Credentials;
 
@@ -55,6 +56,9 @@ fn a_role_is_assumed() {
     assumed.token = Some(made.text("SessionToken"));
     assumed.ec2("DescribeVpcs", &[]).ok();
 
+    let key = fake.calls().last().map(|logged| logged.call.key.clone());
+    assert_eq!(key, Some(assumed.credentials.key));
+
     fake.deny("CreateTags");
     let asked = [
         ("PolicySourceArn", "arn:aws:iam::123456789012:role/r"),
@@ -63,4 +67,22 @@ fn a_role_is_assumed() {
     ];
     let found = caller.call("iam", "2010-05-08", "SimulatePrincipalPolicy", &asked).unwrap().ok();
     assert_eq!(found.texts("EvalDecision"), ["implicitDeny", "allowed"]);
+}
+
+#[test]
+fn a_role_is_assumed_by_a_token_alone() {
+    let (_fake, caller) = start(|_| {});
+    let send = |token: &str| {
+        let body = format!(
+            "Action=AssumeRoleWithWebIdentity&Version=2011-06-15&RoleArn=arn%3Aaws%3Aiam%3A%3A1%3Arole%2Fr\
+             &RoleSessionName=session&WebIdentityToken={token}"
+        );
+        let kind = ("content-type".to_owned(), "application/x-www-form-urlencoded".to_owned());
+        caller.send(&body, &[kind]).unwrap()
+    };
+    assert_eq!(send("none").code(), "InvalidIdentityToken");
+    let made = send("head.body.sign").ok();
+    let credentials = Credentials { key: made.text("AccessKeyId"), secret: made.text("SecretAccessKey") };
+    let assumed = Caller { credentials, token: Some(made.text("SessionToken")), ..caller.clone() };
+    assumed.ec2("DescribeVpcs", &[]).ok();
 }

@@ -234,7 +234,10 @@ fn subnet(element: &Element) -> Subnet {
     let ranges6 = element
         .list("ipv6CidrBlockAssociationSet")
         .filter(|entry| {
-            entry.child("ipv6CidrBlockState").is_none_or(|state| state.text("state") == "associated")
+            let state =
+                entry.child("ipv6CidrBlockState").map(|state| state.text("state")).unwrap_or_default();
+            // The simulator writes more around the word.
+            !["associating", "disassociating", "disassociated", "failing", "failed"].contains(&state.as_str())
         })
         .filter_map(|entry| range(entry.text("ipv6CidrBlock")));
     Subnet {

@@ -9,7 +9,7 @@ use crate::model::{Attributes, HealthCheck, Listener, LoadBalancer, Tags, Target
 const OUTSIDE: &str = "all";
 
 /// So many objects are named in a call at most.
-const TAGGED: usize = 20;
+pub(crate) const TAGGED: usize = 20;
 
 /// A load balancer to be made.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,6 +53,11 @@ const IAM: Service =
     Service { word: "iam", id: "IAM", variable: "AWS_ENDPOINT_URL_IAM", version: "2010-05-08" };
 
 impl Endpoint {
+    /// Whether it is Elastic Load Balancing.
+    pub(crate) fn is_balancing(&self) -> bool {
+        self.version == ELB.version
+    }
+
     /// What stands between `//` and the path.
     pub(crate) fn host(&self) -> String {
         let rest = self.url.split_once("://").map_or(self.url.as_str(), |(_, rest)| rest);

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 use tracing::debug;
 
 pub use credentials::{CredentialsError, load};
-pub(crate) use elb::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup};
+pub(crate) use elb::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup, TAGGED};
 pub use endpoint::{Endpoint, Endpoints};
 pub use error::{CallError, Cause};
 pub use limits::{Limit, Limits};
@@ -112,7 +112,7 @@ impl Client {
         let options = &self.0.options;
         let mut attempt = 1;
         loop {
-            options.limits.turn(action).await;
+            options.limits.turn(endpoint, action).await;
             let start = Instant::now();
             let sent = tokio::time::timeout(options.timeout, self.send(endpoint, action, &body)).await;
             let outcome = sent.unwrap_or_else(|_| {
@@ -133,7 +133,7 @@ impl Client {
             }
             let pause = jittered(options.pause * 2_u32.pow(attempt.min(10) - 1)).min(LONGEST);
             if error.cause == Cause::Throttled {
-                options.limits.pause(action, Instant::now() + pause);
+                options.limits.pause(endpoint, action, Instant::now() + pause);
             }
             tokio::time::sleep(pause).await;
             attempt += 1;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use portcullis_core::{Direction, Owner, Problem, Scheme};
+use portcullis_core::{Direction, Enforcement, Family, Owner, Problem, Scheme};
 
 use smol_str::ToSmolStr;
 
@@ -10,14 +10,14 @@ use super::arrange::{Parts, Room, arrange};
 use super::asked::{PREFIX, TargetKind};
 use super::look::Look;
 use super::node_side::NodeSide;
-use super::settings::Settings;
+use super::settings::{NodeRules, Settings};
 use super::snapshot::{Balancer, Group, Holding, PART_KEY, Pool, Shared};
 use super::spec::{Listening, Spec, transports};
 use super::step::Step;
 use super::subnets::{self, NoSubnets};
 use super::{defaults, names, rules};
 use crate::SecurityGroupMode;
-use crate::client::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup};
+use crate::client::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup, TAGGED};
 use crate::model::{Listener, Peer, Permission, Tags, Target};
 
 /// What is known besides what the owner has.
@@ -41,6 +41,8 @@ pub(super) struct Next {
     pub(super) waits: Option<String>,
     /// Where clients find it.
     pub(super) address: Option<String>,
+    /// Whether source ranges keep anybody out.
+    pub(super) enforcement: Option<Enforcement>,
     /// Whether all that is wanted is open, and what is left is to close the old.
     pub(super) opened: bool,
 }
@@ -159,8 +161,14 @@ pub(super) fn gone(owner: &Owner, holding: &Holding, nodes: &NodeSide, verified:
 
 /// What to do next for an owner that wants a load balancer.
 pub(super) fn present(spec: &Spec, holding: &Holding, scene: Scene<'_>) -> Next {
-    let mut decision =
-        Decision { spec, holding, scene, balancer: balancer(holding, &spec.name), next: Next::default() };
+    let mut decision = Decision {
+        spec,
+        holding,
+        scene,
+        balancer: balancer(holding, &spec.name),
+        next: Next::default(),
+        later: Vec::new(),
+    };
     decision.look();
     if !decision.next.looks.is_empty() {
         return decision.next;
@@ -179,6 +187,8 @@ struct Decision<'a> {
     scene: Scene<'a>,
     balancer: Option<&'a Balancer>,
     next: Next,
+    /// What changes where packets come from or go to, and is done once these are let through.
+    later: Vec<Step>,
 }
 
 impl<'a> Decision<'a> {
@@ -233,7 +243,7 @@ impl<'a> Decision<'a> {
                 return;
             }
         };
-        if *groups == Groups::Without && self.balancer.is_none() && limits_nobody(self.spec) {
+        if *groups == Groups::Without && self.balancer.is_none() && rules::limits_nobody(self.spec) {
             self.next.problem = Some(Problem::new(
                 format!(
                     "{}: its source ranges would limit nobody, as it gets no security group and its targets do not see the addresses of clients.",
@@ -246,8 +256,15 @@ impl<'a> Decision<'a> {
             ));
             return;
         }
+        if *groups == Groups::Without
+            && let Some(found) = self.balancer
+            && self.would_open_to_everybody(found)
+        {
+            return;
+        }
         self.next.told.extend(self.scene.nodes.told.iter().cloned());
         self.next.address = self.balancer.map(|found| found.balancer.dns_name.clone());
+        self.next.enforcement = Some(enforcement(self.spec, groups, self.scene));
         self.tell_what_cannot_change(groups);
         let pools = self.pools();
         let filtered = self.groups(groups);
@@ -289,11 +306,66 @@ impl<'a> Decision<'a> {
             None => false,
         };
         let listening = self.listen(found, &pools, ready);
-        self.next.opened =
-            listening && self.next.steps.is_empty() && pools.len() == self.spec.listeners.len();
-        if self.next.opened {
-            self.close(found, &pools, groups);
+        let settled = self.later.is_empty();
+        if ready {
+            self.next.steps.append(&mut self.later);
         }
+        let opened =
+            listening && settled && self.next.steps.is_empty() && pools.len() == self.spec.listeners.len();
+        if opened {
+            self.close(found, &pools, groups, ready);
+        }
+        // As long as it does not have its groups, it needs what lets in those that it has.
+        let has_groups = filtered.is_some_and(|ids| ids.is_empty() || found.balancer.groups == ids);
+        self.next.opened = opened && has_groups;
+    }
+
+    /// Whether an edit would let in clients whom source ranges keep out as it is, or whether that cannot be said yet.
+    fn would_open_to_everybody(&mut self, found: &Balancer) -> bool {
+        let (spec, shared) = (self.spec, self.scene.shared);
+        let listeners = spec.listeners.iter();
+        let unlimited =
+            listeners.map(|(port, listening)| (*port, rules::unlimited(spec, &listening.backend)));
+        let unlimited: Vec<(u16, Vec<Family>)> =
+            unlimited.filter(|(_, families)| !families.is_empty()).collect();
+        // Where nobody looks after the nodes, nobody was ever kept out by them.
+        if unlimited.is_empty() || self.scene.settings.node_rules == NodeRules::Off {
+            return false;
+        }
+        let groups = self.scene.nodes.groups.iter().filter_map(|id| shared.groups.get(id));
+        let open: Vec<&Permission> = groups.flat_map(|group| group.ingress.keys()).collect();
+        let mut entering: BTreeMap<u16, Vec<Family>> = BTreeMap::new();
+        for (port, listener) in found.listeners.iter().flatten() {
+            let Some(pool) = listener.target_group.as_ref().and_then(|arn| self.holding.pools.get(arn))
+            else {
+                continue;
+            };
+            match rules::entering(found, pool, shared, open.iter().copied()) {
+                Some(families) => drop(entering.insert(*port, families)),
+                None => drop(self.next.looks.insert(Look::PoolAttributes(pool.group.arn.clone()))),
+            }
+        }
+        if !self.next.looks.is_empty() {
+            return true;
+        }
+        let is_so_already = |port: &u16, family: &Family| match entering.get(port) {
+            Some(families) => families.contains(family),
+            None => entering.values().flatten().any(|one| one == family),
+        };
+        if unlimited.iter().all(|(port, families)| families.iter().all(|one| is_so_already(port, one))) {
+            return false;
+        }
+        self.next.problem = Some(Problem::new(
+            format!(
+                "{}: by this change its source ranges would limit nobody, as load balancer {} has no security group and its targets would not see the addresses of clients.",
+                spec.owner, found.balancer.name
+            ),
+            "Nothing was changed: who may connect is as before.",
+            format!(
+                "Take the change back ({PREFIX}target-group-attributes, {PREFIX}nlb-target-type, {PREFIX}ip-address-type, {PREFIX}healthcheck-port, the families or the ranges), remove the ranges if everybody may connect, or delete the Service and make it again with security groups."
+            ),
+        ));
+        true
     }
 
     fn is_open_on_nodes(&mut self) -> bool {
@@ -325,7 +397,7 @@ impl<'a> Decision<'a> {
                 found.name
             ));
         }
-        if *groups == Groups::Without && limits_nobody(spec) {
+        if *groups == Groups::Without && rules::limits_nobody(spec) {
             tell(format!(
                 "its source ranges limit nobody: load balancer {} has no security group, and its targets do not see the addresses of clients",
                 found.name
@@ -432,7 +504,7 @@ impl<'a> Decision<'a> {
     fn keep_pool(&mut self, pool: &Pool, listening: &Listening) {
         let (arn, backend) = (&pool.group.arn, &listening.backend);
         let targets = self.targets(listening);
-        let steps = &mut self.next.steps;
+        let mut steps = Vec::new();
         if pool.group.health_check != backend.health {
             steps.push(Step::Check { pool: arn.clone(), check: backend.health.clone() });
         }
@@ -444,15 +516,21 @@ impl<'a> Decision<'a> {
             }
         }
         let there = pool.members().unwrap_or_default();
+        // Who stays serves as before, whatever waits: those who are gone do not have to, and their addresses may be given away.
+        let is_served = targets.is_empty()
+            || targets.iter().any(|one| there.contains(one) && !pool.unproven.contains(one));
         let missing: Vec<Target> = targets.iter().filter(|one| !there.contains(one)).cloned().collect();
         let surplus: Vec<Target> = there.into_iter().filter(|one| !targets.contains(one)).cloned().collect();
         // Those who come take over before those who go are gone.
         if !missing.is_empty() {
-            steps.push(Step::Register { pool: arn.clone(), targets: missing });
+            self.next.steps.push(Step::Register { pool: arn.clone(), targets: missing });
         } else if !surplus.is_empty() {
+            let steps = if is_served { &mut self.next.steps } else { &mut steps };
             steps.push(Step::Deregister { pool: arn.clone(), targets: surplus });
         }
-        tag(steps, arn, &pool.tags, &self.spec.tags);
+        let used = !pool.group.load_balancers.is_empty();
+        if used { &mut self.later } else { &mut self.next.steps }.append(&mut steps);
+        tag(&mut self.next.steps, [(arn.as_str(), &pool.tags)], &self.spec.tags);
     }
 
     /// Brings the groups in order; the ids that the load balancer is to have, once they hold all that is wanted.
@@ -476,10 +554,22 @@ impl<'a> Decision<'a> {
     fn managed(&mut self) -> Option<BTreeSet<String>> {
         let (spec, settings) = (self.spec, self.scene.settings);
         let peers = rules::target_peers(spec, &self.scene.nodes.groups, self.scene.shared)?;
-        let [ingress, egress] = [rules::clients(spec), rules::egress(spec, &peers)]
-            .map(|all| rules::spread(&all, settings.rules_per_group));
-        let needed = ingress.len().max(egress.len()).max(1);
+        let spread = |all: &BTreeSet<Permission>| rules::spread(all, settings.rules_per_group);
         let most = settings.groups_per_load_balancer - usize::from(self.scene.nodes.needs_backend);
+        let sent = rules::egress(spec, &peers);
+        let ingress = spread(&rules::clients(spec));
+        let egress = Some(spread(&(&sent | &self.sent_meanwhile()))).filter(|all| all.len() <= most);
+        let egress = egress.unwrap_or_else(|| {
+            let alone = spread(&sent);
+            if alone.len() <= most {
+                self.next.told.push(
+                    "the rules for where it sends to and for where it is to send to do not fit into its groups together: packets are lost until its listeners are changed"
+                        .to_owned(),
+                );
+            }
+            alone
+        });
+        let needed = ingress.len().max(egress.len()).max(1);
         if needed > most {
             let count = rules::clients(spec).len();
             self.next.problem = Some(Problem::new(
@@ -534,9 +624,30 @@ impl<'a> Decision<'a> {
                 }
             }
         }
-        let useful =
-            parts.iter().filter(|(part, group)| **part <= needed || holds_wanted(group, &ingress, &egress));
+        // What it sends by until its listeners are changed.
+        let used = self.egress_in_use();
+        let is_used = |group: &Group| {
+            self.is_attached(group) && group.group.egress.keys().any(|one| used.contains(one))
+        };
+        let useful = parts.iter().filter(|(part, group)| {
+            **part <= needed || holds_wanted(group, &ingress, &egress) || is_used(group)
+        });
         complete.then(|| useful.map(|(_, group)| group.group.id.clone()).collect())
+    }
+
+    /// What a load balancer sends that is about to get groups of ours, until its listeners are changed.
+    fn sent_meanwhile(&self) -> BTreeSet<Permission> {
+        let has_none =
+            |found: &&Balancer| found.balancer.groups.iter().all(|id| !self.holding.groups.contains_key(id));
+        self.balancer.filter(has_none).map(|_| self.egress_in_use()).unwrap_or_default()
+    }
+
+    /// What the load balancer has to be able to send as it is.
+    fn egress_in_use(&self) -> BTreeSet<Permission> {
+        let sent = self.balancer.and_then(|found| {
+            rules::egress_in_use(self.holding, found, &self.scene.nodes.groups, self.scene.shared)
+        });
+        sent.unwrap_or_default()
     }
 
     fn is_attached(&self, group: &Group) -> bool {
@@ -581,18 +692,19 @@ impl<'a> Decision<'a> {
     /// What of a load balancer can be changed, and is not as wanted.
     fn settle(&mut self, found: &Balancer) {
         let (spec, arn) = (self.spec, &found.balancer.arn);
-        if !spec.subnets.is_empty() {
+        // Other subnets may have no addresses of IPv6: as long as it has both families, AWS would refuse them.
+        let is_narrowed = !spec.dual_stack && found.balancer.ip_address_type == "dualstack";
+        if !spec.subnets.is_empty() && !is_narrowed {
             match subnets::given(spec, self.scene.shared, self.scene.settings) {
                 Ok(subnets) if subnets.iter().cloned().collect::<BTreeSet<_>>() != found.balancer.subnets => {
-                    self.next.steps.push(Step::SetSubnets { balancer: arn.clone(), subnets });
+                    self.later.push(Step::SetSubnets { balancer: arn.clone(), subnets });
                 }
                 Ok(_) | Err(NoSubnets::Look(_)) => {}
                 Err(NoSubnets::Problem(problem)) => self.next.told.push(problem.what),
             }
         }
-        let kind = ip_address_type(spec);
-        if found.balancer.ip_address_type != kind {
-            self.next.steps.push(Step::SetIpAddressType { balancer: arn.clone(), kind });
+        if spec.dual_stack && found.balancer.ip_address_type != ip_address_type(spec) {
+            self.take_both_families(found);
         }
         if let Some(known) = &found.attributes {
             let attributes = defaults::changed(known, &spec.attributes, &defaults::of_balancer());
@@ -600,7 +712,53 @@ impl<'a> Decision<'a> {
                 self.next.steps.push(Step::SetAttributes { balancer: arn.clone(), attributes });
             }
         }
-        tag(&mut self.next.steps, arn, &found.tags, &spec.tags);
+        let listeners = found.listeners.iter().flatten().map(|(_, listener)| {
+            (listener.arn.as_str(), found.listener_tags.get(&listener.arn).unwrap_or(&found.tags))
+        });
+        let all = std::iter::once((arn.as_str(), &found.tags)).chain(listeners);
+        tag(&mut self.next.steps, all, &spec.tags);
+    }
+
+    /// Has the load balancer take clients of IPv6, too: AWS wants all its subnets to have addresses for them, and no UDP.
+    fn take_both_families(&mut self, found: &Balancer) {
+        if self.later.iter().any(|step| matches!(step, Step::SetSubnets { .. })) {
+            return;
+        }
+        let listeners = found.listeners.iter().flatten();
+        let mut udp = listeners.filter(|(_, known)| transports(&known.protocol).contains(&"udp")).peekable();
+        if udp.peek().is_some() {
+            let surplus = udp.filter(|(port, _)| !self.spec.listeners.contains_key(port));
+            let surplus =
+                surplus.map(|(port, known)| Step::DeleteListener { arn: known.arn.clone(), port: *port });
+            self.later.extend(surplus);
+            return;
+        }
+        let kind = ip_address_type(self.spec);
+        self.later.push(Step::SetIpAddressType { balancer: found.balancer.arn.clone(), kind });
+    }
+
+    /// Has the load balancer take clients of IPv4 alone before it is time to, as AWS takes no UDP otherwise: once nothing sends
+    /// to targets of IPv6.
+    fn take_one_family(&mut self, found: &Balancer) {
+        let is_six = |known: &Listener| {
+            let pool = known.target_group.as_ref().and_then(|arn| self.holding.pools.get(arn));
+            pool.is_some_and(|pool| pool.group.ip_address_type == "ipv6")
+        };
+        let mut six = found.listeners.iter().flatten().filter(|(_, known)| is_six(known)).peekable();
+        let steps: Vec<Step> = if six.peek().is_none() {
+            let kind = ip_address_type(self.spec);
+            vec![Step::SetIpAddressType { balancer: found.balancer.arn.clone(), kind }]
+        } else {
+            let surplus = six.filter(|(port, _)| !self.spec.listeners.contains_key(port));
+            surplus
+                .map(|(port, known)| Step::DeleteListener { arn: known.arn.clone(), port: *port })
+                .collect()
+        };
+        for step in steps {
+            if !self.next.steps.contains(&step) {
+                self.next.steps.push(step);
+            }
+        }
     }
 
     /// Gives the load balancer its groups; whether it has them.
@@ -617,7 +775,9 @@ impl<'a> Decision<'a> {
             let listeners = self.spec.listeners.iter();
             for (port, listening) in listeners.filter(|(port, listening)| is_wider(found, **port, listening))
             {
-                let Some(step) = self.listener(found, *port, listening, pools) else { return false };
+                let step = narrowed(found, *port, listening);
+                let step = step.or_else(|| self.listener(found, *port, listening, pools));
+                let Some(step) = step else { return false };
                 narrower.push(step);
             }
             if !narrower.is_empty() {
@@ -640,7 +800,11 @@ impl<'a> Decision<'a> {
                 continue;
             }
             all = false;
-            if ready {
+            // AWS takes targets of IPv6 once it has both families, and UDP once it has one.
+            let is_dual = found.balancer.ip_address_type == "dualstack";
+            if ready && is_dual && listening.transports().contains(&"udp") {
+                self.take_one_family(found);
+            } else if ready && (is_dual || listening.backend.ip_address_type != "ipv6") {
                 let step = self.listener(found, *port, listening, pools);
                 self.next.steps.extend(step);
             }
@@ -681,11 +845,16 @@ impl<'a> Decision<'a> {
     }
 
     /// Takes away what was needed before, from the outside in.
-    fn close(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>, groups: &Groups) {
+    fn close(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>, groups: &Groups, ready: bool) {
         let surplus = self.surplus_listeners(found);
         if !surplus.is_empty() {
             self.next.steps = surplus;
             return;
+        }
+        // Nothing sends to targets of IPv6 any more, which AWS would insist on.
+        let kind = ip_address_type(self.spec);
+        if found.balancer.ip_address_type != kind {
+            self.next.steps.push(Step::SetIpAddressType { balancer: found.balancer.arn.clone(), kind });
         }
         let kept: BTreeSet<&str> = pools.values().map(|pool| pool.group.arn.as_str()).collect();
         for (arn, pool) in &self.holding.pools {
@@ -697,6 +866,9 @@ impl<'a> Decision<'a> {
             self.close_rules();
         }
         // What the load balancer does not have any more, nobody needs; but as long as the nodes let it in, it stays.
+        if !ready {
+            return;
+        }
         let unused = self
             .holding
             .groups
@@ -730,11 +902,60 @@ impl<'a> Decision<'a> {
     }
 }
 
-/// Whether source ranges are given that no group of nodes can keep to, where the load balancer has none itself.
-fn limits_nobody(spec: &Spec) -> bool {
-    let is_everyone = |peer: &Peer| matches!(peer, Peer::Range(range) if range.is_everything());
-    !spec.clients.iter().any(is_everyone)
-        && spec.listeners.values().any(|listening| !rules::keeps_client_addresses(spec, &listening.backend))
+/// Whether source ranges keep anybody out, once all is as wanted. Where that is not sure, they do not.
+fn enforcement(spec: &Spec, groups: &Groups, scene: Scene<'_>) -> Enforcement {
+    let not = |why: &str| Enforcement::Not(why.to_owned());
+    let lists = spec.clients.iter().any(|peer| matches!(peer, Peer::PrefixList(_)));
+    match groups {
+        Groups::Given(_) => Enforcement::Not(format!(
+            "The security groups that {PREFIX}security-groups names decide alone who may connect."
+        )),
+        _ if lists => Enforcement::Not(format!(
+            "Annotation {PREFIX}security-group-prefix-lists lets in others besides its source ranges."
+        )),
+        Groups::Managed => Enforcement::By("The security groups of its load balancer on AWS".to_owned()),
+        Groups::Without if scene.settings.node_rules == NodeRules::Off => not(
+            "Its load balancer on AWS has no security group, and those of the nodes are not looked after.",
+        ),
+        Groups::Without if rules::limits_nobody(spec) => not(
+            "Its load balancer on AWS has no security group, and its targets do not see the addresses of clients.",
+        ),
+        Groups::Without if spec.target_kind == TargetKind::Ip => not(
+            "Its load balancer on AWS has no security group, and what those of the nodes let in for pods of others on the same port is let in for its own.",
+        ),
+        Groups::Without => by_nodes(spec, scene),
+    }
+}
+
+/// The same, where only the groups of the nodes can keep anybody out: each rule in any of them counts, whosever it is.
+fn by_nodes(spec: &Spec, scene: Scene<'_>) -> Enforcement {
+    let (nodes, shared) = (scene.nodes, scene.shared);
+    let machines = spec.machines.iter().filter_map(|id| shared.instances.get(id.as_str()));
+    let mut ids: BTreeSet<&String> = machines.flat_map(|machine| &machine.groups).collect();
+    ids.extend(&nodes.groups);
+    let groups: Option<Vec<_>> = ids.into_iter().map(|id| shared.groups.get(id)).collect();
+    let Some(groups) = groups.filter(|_| !nodes.groups.is_empty() && nodes.told.is_empty()) else {
+        return Enforcement::Not(
+            "Its load balancer on AWS has no security group, and not all those of the nodes are known."
+                .to_owned(),
+        );
+    };
+    let rules = groups.iter().flat_map(|group| group.ingress.iter().map(move |rule| (&group.id, rule)));
+    let marks = rules::mark(&spec.owner);
+    let mut others = rules.filter(|(_, (rule, mark))| **mark != marks && rules::may_enter_by(spec, rule));
+    if let Some((group, (rule, _))) = others.next() {
+        return Enforcement::Not(format!(
+            "Its load balancer on AWS has no security group, and that of the nodes, {group}, lets in {} from {}.",
+            rule.traffic(),
+            rule.peer
+        ));
+    }
+    let who = "The security groups of the nodes on AWS";
+    Enforcement::By(if rules::is_checked_where_it_serves(spec) {
+        format!("{who}, besides the load balancer's own subnets for its checks,")
+    } else {
+        who.to_owned()
+    })
 }
 
 /// Whether a group has some of the rules that are wanted.
@@ -778,6 +999,17 @@ fn is_wider(found: &Balancer, port: u16, listening: &Listening) -> bool {
     known.is_some_and(|known| {
         transports(&known.protocol).iter().any(|transport| !listening.transports().contains(transport))
     })
+}
+
+/// A listener for two protocols that is to have one of them, with its targets as they are: packets of that one go on as
+/// before.
+fn narrowed(found: &Balancer, port: u16, listening: &Listening) -> Option<Step> {
+    let known = found.listeners.as_ref()?.get(&port)?;
+    if known.protocol != "TCP_UDP" || !matches!(listening.protocol, "TCP" | "UDP") {
+        return None;
+    }
+    let listener = wanted_listener(port, listening, known.target_group.as_ref()?);
+    Some(Step::ModifyListener { arn: known.arn.clone(), listener })
 }
 
 fn is_as(known: &Listener, wanted: &NewListener) -> bool {
@@ -826,13 +1058,20 @@ fn tag_changes(known: &Tags, wanted: &Tags) -> (Tags, Vec<String>) {
     (add, remove)
 }
 
-fn tag(steps: &mut Vec<Step>, arn: &str, known: &Tags, tags: &Tags) {
-    let (add, remove) = tag_changes(known, &wanted_tags(tags));
-    if !add.is_empty() {
-        steps.push(Step::Tag { arns: vec![arn.to_owned()], tags: add });
+/// Writes on objects, by what is written on each; those that lack the same by one call.
+fn tag<'a>(steps: &mut Vec<Step>, known: impl IntoIterator<Item = (&'a str, &'a Tags)>, tags: &Tags) {
+    let wanted = wanted_tags(tags);
+    let (mut adding, mut removing) = (BTreeMap::<_, Vec<_>>::new(), BTreeMap::<_, Vec<_>>::new());
+    for (arn, known) in known {
+        let (add, remove) = tag_changes(known, &wanted);
+        adding.entry(add).or_default().push(arn.to_owned());
+        removing.entry(remove).or_default().push(arn.to_owned());
     }
-    if !remove.is_empty() {
-        steps.push(Step::Untag { arns: vec![arn.to_owned()], keys: remove });
+    for (tags, arns) in adding.into_iter().filter(|(tags, _)| !tags.is_empty()) {
+        steps.extend(arns.chunks(TAGGED).map(|arns| Step::Tag { arns: arns.to_vec(), tags: tags.clone() }));
+    }
+    for (keys, arns) in removing.into_iter().filter(|(keys, _)| !keys.is_empty()) {
+        steps.extend(arns.chunks(TAGGED).map(|arns| Step::Untag { arns: arns.to_vec(), keys: keys.clone() }));
     }
 }
 

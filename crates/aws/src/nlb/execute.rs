@@ -69,6 +69,16 @@ pub(super) enum Seen {
     Targets(String, BTreeMap<Target, TargetState>),
 }
 
+impl Seen {
+    /// The listeners among it.
+    pub(super) fn listeners(&self) -> &[Listener] {
+        match self {
+            Seen::Listeners(_, listeners) => listeners,
+            _ => &[],
+        }
+    }
+}
+
 /// The filter for what is written on an object.
 pub(super) fn tag_filter(key: &str) -> String {
     format!("tag:{key}")
@@ -137,16 +147,26 @@ async fn own_groups(client: &Client, owner: &Owner) -> Result<Vec<SecurityGroup>
 }
 
 impl Seen {
-    /// The same without groups that were changed since it was looked at.
-    pub(super) fn without(self, changed: impl Fn(&str) -> bool) -> Self {
+    /// The same without what was changed since it was looked at, if anything is left.
+    pub(super) fn without(self, changed: impl Fn(&str) -> bool) -> Option<Self> {
         let others = |found: Vec<SecurityGroup>| {
             found.into_iter().filter(|group| !changed(&group.id)).collect::<Vec<_>>()
         };
-        match self {
+        Some(match self {
             Seen::Groups(asked, found) => Seen::Groups(asked, others(found)),
             Seen::Own(owner, found) => Seen::Own(owner, others(found)),
+            Seen::Listeners(arn, found)
+                if changed(&arn) || found.iter().any(|listener| changed(&listener.arn)) =>
+            {
+                return None;
+            }
+            Seen::Attributes(arn, _) | Seen::PoolAttributes(arn, _) | Seen::Targets(arn, _)
+                if changed(&arn) =>
+            {
+                return None;
+            }
             seen => seen,
-        }
+        })
     }
 
     /// Takes in what was seen.
@@ -172,6 +192,7 @@ impl Seen {
             }
             Seen::Listeners(arn, found) => {
                 if let Some(balancer) = snapshot.balancer(&arn) {
+                    balancer.listener_tags.retain(|arn, _| found.iter().any(|found| found.arn == *arn));
                     balancer.listeners = Some(found.into_iter().map(|found| (found.port, found)).collect());
                 }
             }
@@ -187,9 +208,33 @@ impl Seen {
             }
             Seen::Targets(arn, found) => {
                 if let Some(pool) = snapshot.pool(&arn) {
+                    let others = found.iter().filter(|(_, state)| **state == TargetState::Other);
+                    pool.unproven = others.map(|(target, _)| target.clone()).collect();
                     pool.targets = Some(found);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_changed_meanwhile_is_not_seen() {
+        let listener = |arn: &str| Listener { arn: arn.to_owned(), ..Listener::default() };
+        let listeners = || Seen::Listeners("balancer".to_owned(), vec![listener("one"), listener("two")]);
+        let targets = || Seen::Targets("pool".to_owned(), BTreeMap::new());
+        let attributes = || Seen::PoolAttributes("pool".to_owned(), Attributes::new());
+        for (changed, left) in [
+            ("balancer", [false, true, true]),
+            ("two", [false, true, true]),
+            ("pool", [true, false, false]),
+            ("other", [true, true, true]),
+        ] {
+            let seen = [listeners(), targets(), attributes()].map(|seen| seen.without(|id| id == changed));
+            assert_eq!(seen.map(|seen| seen.is_some()), left, "{changed}");
         }
     }
 }

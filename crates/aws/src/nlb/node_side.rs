@@ -64,10 +64,23 @@ pub(super) fn look_at(
         side.open = false;
         return side;
     }
+    // Who has no groups is let in by the addresses of its subnets: as long as these are not known, it is not known either
+    // which rules nobody wants.
+    if snapshot.shared.subnets.is_none() && specs.values().any(|spec| is_without_groups(spec, snapshot)) {
+        side.looks.insert(Look::Subnets);
+        side.open = false;
+        return side;
+    }
     side.prepare_backend(specs, snapshot, settings);
-    let wanted = side.wanted(specs, snapshot, settings);
+    let wanted = side.wanted(specs, snapshot, settings, opened);
     side.change(specs, snapshot, settings, opened, &wanted);
     side
+}
+
+/// Whether an owner has a load balancer, and that one no groups.
+fn is_without_groups(spec: &Spec, snapshot: &Snapshot) -> bool {
+    let found = snapshot.holdings.get(&spec.owner).and_then(|holding| decide::balancer(holding, &spec.name));
+    found.is_some_and(|found| found.balancer.groups.is_empty())
 }
 
 /// Rules wanted in every group of the nodes, by whom.
@@ -189,8 +202,35 @@ impl NodeSide {
         }
     }
 
+    /// Ports that a load balancer goes to as it is, and that the nodes let in by rules of ours.
+    fn passing(
+        &self,
+        holding: &Holding,
+        found: &Balancer,
+        snapshot: &Snapshot,
+        settings: &Settings,
+    ) -> BTreeSet<(&'static str, u16)> {
+        let marks = rules::marks(&settings.cluster);
+        let groups = self.groups.iter().filter_map(|id| snapshot.shared.groups.get(id));
+        let ours = groups.flat_map(|group| &group.ingress).filter(|(_, mark)| mark.starts_with(&marks));
+        let is_own = |peer: &Peer| matches!(peer, Peer::Group(id) if found.balancer.groups.contains(id));
+        let rules: Vec<&Permission> = ours.map(|(rule, _)| rule).filter(|rule| is_own(&rule.peer)).collect();
+        let mut ports = rules::ports_in_use(holding, found);
+        ports.retain(|(transport, port)| {
+            let port = Some(i32::from(*port));
+            rules.iter().any(|rule| rule.protocol == *transport && rule.from <= port && port <= rule.to)
+        });
+        ports
+    }
+
     /// The rules that are wanted, by whom.
-    fn wanted(&self, specs: &BTreeMap<Owner, Spec>, snapshot: &Snapshot, settings: &Settings) -> WantedRules {
+    fn wanted(
+        &self,
+        specs: &BTreeMap<Owner, Spec>,
+        snapshot: &Snapshot,
+        settings: &Settings,
+        opened: &BTreeSet<Owner>,
+    ) -> WantedRules {
         let mut wanted = WantedRules::new();
         let backend = self.backend.as_deref().filter(|_| self.needs_backend);
         if let Some(backend) = backend {
@@ -202,19 +242,29 @@ impl NodeSide {
         for spec in specs.values() {
             let holding = snapshot.holdings.get(&spec.owner).map_or(&empty, |holding| holding);
             let groups = decide::groups(spec, holding, settings, &snapshot.shared);
+            let found = decide::balancer(holding, &spec.name);
+            let group = |group, besides| {
+                // One that gets another group sends to where it sent before, until its listeners are changed.
+                let found = found.filter(|_| !opened.contains(&spec.owner));
+                let also = found.map(|found| self.passing(holding, found, snapshot, settings));
+                OwnNodeRules::Group { group, besides, also: also.unwrap_or_default() }
+            };
             let from = match &groups {
                 Ok(Groups::Managed) if rules::is_exact(settings) => {
-                    holding.parts().get(&1).map(|group| OwnNodeRules::Group(&group.group.id))
+                    holding.parts().get(&1).map(|own| group(&own.group.id, None))
                 }
                 Ok(Groups::Given(ids)) if rules::is_exact(settings) && spec.manage_backend => {
-                    ids.first().map(|id| OwnNodeRules::Group(id))
+                    ids.first().map(|id| group(id, None))
                 }
-                Ok(Groups::Without) => decide::balancer(holding, &spec.name).and_then(|found| {
-                    let subnets = subnets::ranges(&snapshot.shared, &found.balancer.subnets)?;
+                Ok(Groups::Without) => found.and_then(|found| {
+                    // Those that it is about to get are opened before it has them.
+                    let given = subnets::given(spec, &snapshot.shared, settings).unwrap_or_default();
+                    let all = found.balancer.subnets.iter().cloned().chain(given).collect();
+                    let subnets = subnets::ranges(&snapshot.shared, &all)?;
                     Some(OwnNodeRules::Clients { subnets })
                 }),
                 Ok(groups) if *groups == Groups::Managed || spec.manage_backend => {
-                    backend.map(|backend| OwnNodeRules::Besides { backend, settings })
+                    backend.map(|backend| group(backend, Some(settings)))
                 }
                 _ => None,
             };

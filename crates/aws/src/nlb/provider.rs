@@ -24,7 +24,7 @@ use super::snapshot::{Balancer, Group, Holding, Snapshot};
 use super::spec::{Machines, Spec};
 use super::step::{Made, Place, Step};
 use super::{names, view};
-use crate::client::{CallError, Cause, Client};
+use crate::client::{CallError, Cause, Client, TAGGED};
 use crate::model::TargetState;
 
 /// AWS may tell the old for so long after a change.
@@ -70,6 +70,8 @@ struct State {
     trouble: Option<(Instant, CallError)>,
     /// How often in a row what is shared was not as it was known.
     surprises: usize,
+    /// How far what is written on its objects was read, of owners with many.
+    read: BTreeMap<Owner, usize>,
 }
 
 impl State {
@@ -250,11 +252,25 @@ impl Provider {
                 arns.push(arn.clone());
             }
         }
+        let start = Instant::now();
         let seen = execute::look(&self.0.client, &self.0.settings, &looks).await?;
+        // Of listeners, too. As many as one call takes: where there are more, those that come next are read the next time.
+        arns.extend(seen.iter().flat_map(Seen::listeners).map(|listener| listener.arn.clone()));
+        if arns.len() > TAGGED {
+            let mut state = self.state();
+            let next = state.read.entry(owner.clone()).or_default();
+            let first = *next % arns.len();
+            *next = first + TAGGED;
+            arns.rotate_left(first);
+            arns.truncate(TAGGED);
+        }
         let tags = self.0.client.tags(&arns).await?;
-        let mut state = self.state();
+        let state = &mut *self.state();
         for seen in seen {
-            seen.take_in(&mut state.snapshot);
+            let changed = |id: &str| state.changed.get(id).is_some_and(|when| *when >= start);
+            if let Some(seen) = seen.without(changed) {
+                seen.take_in(&mut state.snapshot);
+            }
         }
         if let Some(holding) = state.snapshot.known(owner) {
             for (arn, tags) in tags {
@@ -262,11 +278,15 @@ impl Provider {
                     found.tags = tags;
                 } else if let Some(found) = holding.pools.get_mut(&arn) {
                     found.tags = tags;
+                } else if let Some(found) =
+                    holding.balancers.values_mut().find(|found| found.listens_by(&arn))
+                {
+                    found.listener_tags.insert(arn, tags);
                 }
             }
         }
-        let nodes = self.nodes(&state);
-        Ok(!self.next(&state, owner, &nodes).is_done())
+        let nodes = self.nodes(state);
+        Ok(!self.next(state, owner, &nodes).is_done())
     }
 
     /// What would be done, without doing it: only what has to be known is looked at, and everything if nobody did since
@@ -315,13 +335,15 @@ impl Provider {
             return (failed(owner, &error), Next::default());
         }
         for _ in 0..ROUNDS {
-            let (nodes, next, news, shared) = {
+            let (nodes, next, news, (shared, own)) = {
                 let mut state = self.state();
                 let nodes = self.nodes(&state);
                 let next = self.next(&state, owner, &nodes);
                 let news = next.opened && state.progress.opened.insert(owner.clone());
-                let shared = next.steps.iter().any(|step| step.is_shared(&state.snapshot));
-                (nodes, next, news, shared)
+                let steps = next.steps.iter().cloned();
+                let (shared, own): (Vec<Step>, Vec<Step>) =
+                    steps.partition(|step| step.is_shared(&state.snapshot));
+                (nodes, next, news, (shared, own))
             };
             let looks: BTreeSet<Look> = next.looks.union(&nodes.looks).cloned().collect();
             let outcome = if !looks.is_empty() {
@@ -335,10 +357,10 @@ impl Provider {
                     continue;
                 }
                 return (self.outcome(owner, &next), next);
-            } else if shared {
-                self.perform_shared(owner).await
             } else {
-                self.perform(owner, &next.steps).await
+                // What is its own waits for nothing that is shared, and is done also where that is refused.
+                let done = self.perform(owner, &own).await;
+                if shared.is_empty() { done } else { done.and(self.perform_shared(owner).await) }
             };
             let Err(error) = outcome else { continue };
             // It came otherwise than was known: what is there is looked at afresh, and decided anew.
@@ -486,7 +508,9 @@ impl Provider {
         let state = &mut *self.state();
         for seen in seen {
             let changed = |id: &str| state.changed.get(id).is_some_and(|when| *when >= start);
-            seen.without(changed).take_in(&mut state.snapshot);
+            if let Some(seen) = seen.without(changed) {
+                seen.take_in(&mut state.snapshot);
+            }
         }
         Ok(())
     }
@@ -544,7 +568,7 @@ impl Provider {
             let tags = tags.remove(&balancer.arn).unwrap_or_default();
             if owner_of(&tags, &self.0.settings.cluster).as_ref() == Some(owner) {
                 let arn = balancer.arn.clone();
-                let found = Balancer { balancer, tags, seen: true, attributes: None, listeners: None };
+                let found = Balancer { balancer, tags, seen: true, ..Balancer::default() };
                 state.snapshot.holding(owner).balancers.insert(arn, found);
             }
         }
@@ -692,7 +716,8 @@ impl portcullis_core::Provider for Provider {
             Err(problem) => return stopped(Outcome::Blocked(problem)),
         };
         let (outcome, next) = self.work(&want.owner).await;
-        let mut report = Report { outcome, addresses: self.addresses(&want.owner), told };
+        let addresses = self.addresses(&want.owner);
+        let mut report = Report { outcome, addresses, told, enforcement: next.enforcement };
         report.told.extend(next.told);
         report
     }
@@ -709,6 +734,7 @@ impl portcullis_core::Provider for Provider {
         state.wanted.gone.remove(owner);
         state.progress.opened.remove(owner);
         state.progress.verified.remove(owner);
+        state.read.remove(owner);
         state.doubt(owner);
     }
 
@@ -727,6 +753,11 @@ impl portcullis_core::Provider for Provider {
 
     async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {
         self.look_at_everything(Instant::now()).await.map_err(|error| unseen(&error))?;
+        // Without these nothing can be said of anybody. They are left to be looked at again when somebody was refused.
+        let is_wanted = !self.state().wanted.present.is_empty();
+        if is_wanted {
+            self.look(&[Look::Subnets].into()).await.map_err(|error| unseen(&error))?;
+        }
         let state = self.state();
         let nodes = self.nodes(&state);
         let owners = state.wanted.present.keys();

@@ -160,8 +160,7 @@ impl Everything {
                 Some(_) if recent.is_fresh(&arn) => {}
                 Some(known) => known.balancer = balancer,
                 None => {
-                    let found =
-                        Balancer { balancer, tags: written, seen: true, attributes: None, listeners: None };
+                    let found = Balancer { balancer, tags: written, seen: true, ..Balancer::default() };
                     snapshot.holding(&owner).balancers.insert(arn, found);
                 }
             }
@@ -178,7 +177,7 @@ impl Everything {
                 Some(_) if recent.is_fresh(&arn) => {}
                 Some(known) => known.group = group,
                 None => {
-                    let found = Pool { group, tags: written, seen: true, attributes: None, targets: None };
+                    let found = Pool { group, tags: written, seen: true, ..Pool::default() };
                     snapshot.holding(&owner).pools.insert(arn, found);
                 }
             }

@@ -92,6 +92,16 @@ impl Simulation {
     pub(super) fn run(
         &mut self,
         owners: &BTreeSet<Owner>,
+        each: impl FnMut(&Snapshot),
+    ) -> Result<BTreeMap<Owner, Next>, NoEnd> {
+        self.run_ordered(owners, |_| (), each)
+    }
+
+    /// The same, with steps that can be done at the same time in an order of its own.
+    pub(super) fn run_ordered(
+        &mut self,
+        owners: &BTreeSet<Owner>,
+        mut order: impl FnMut(&mut Vec<(Place, Step)>),
         mut each: impl FnMut(&Snapshot),
     ) -> Result<BTreeMap<Owner, Next>, NoEnd> {
         for _ in 0..ROUNDS {
@@ -119,6 +129,7 @@ impl Simulation {
                 self.snapshot.holdings.retain(|_, holding| !holding.is_empty());
                 return Ok(nexts);
             }
+            order(&mut steps);
             for (place, step) in steps {
                 step.take_in(&place, step.assumed(), &mut self.snapshot);
                 self.steps.push((place, step));

@@ -50,6 +50,9 @@ pub(super) struct Balancer {
     pub(super) attributes: Option<Attributes>,
     /// By their ports.
     pub(super) listeners: Option<BTreeMap<u16, Listener>>,
+    /// What is written on its listeners, where that is known. Others carry what it carries itself: they are written on
+    /// together.
+    pub(super) listener_tags: BTreeMap<String, Tags>,
 }
 
 /// A target group of ours.
@@ -62,6 +65,9 @@ pub(super) struct Pool {
     pub(super) attributes: Option<Attributes>,
     /// How each of them does.
     pub(super) targets: Option<BTreeMap<Target, TargetState>>,
+    /// Those who were added while it was in use, or were not well when it was looked at: it is not known whether packets
+    /// get through to them.
+    pub(super) unproven: BTreeSet<Target>,
 }
 
 /// What all load balancers have to do with.
@@ -108,6 +114,13 @@ impl Holding {
             parts.entry(part).or_insert(group);
         }
         parts
+    }
+}
+
+impl Balancer {
+    /// Whether a listener is one of its own.
+    pub(super) fn listens_by(&self, arn: &str) -> bool {
+        self.listeners.iter().flatten().any(|(_, listener)| listener.arn == arn)
     }
 }
 

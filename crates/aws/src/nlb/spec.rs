@@ -328,15 +328,20 @@ fn listening(
     }
 }
 
-/// Where the members of a listener are. They have one family or both; a target group has one.
+/// Where the members of a listener are. They have one family or both; a target group has one. Where nobody is there, it is the
+/// one that members will have, so that nothing changes with the last of them.
 fn addresses(wanted: &LoadBalancer, listener: &Listener) -> (BTreeSet<(IpAddr, u16)>, &'static str) {
-    let has = |family| wanted.members().iter().any(|member| member.address(family).is_some());
-    let family = if has(Family::V4) { Family::V4 } else { Family::V6 };
+    let has = |family| {
+        let members = wanted.members();
+        let mut there = members.iter().map(|member| member.address(family).is_some());
+        if members.is_empty() { wanted.families().contains(&family) } else { there.any(|has| has) }
+    };
+    let family = if has(Family::V4) || !has(Family::V6) { Family::V4 } else { Family::V6 };
     let found = wanted.members().iter().filter_map(|member| {
         let address = member.address(family)?;
         Some((address, member.port(listener)))
     });
-    (found.collect(), if family == Family::V4 || !has(Family::V6) { "ipv4" } else { "ipv6" })
+    (found.collect(), if family == Family::V4 { "ipv4" } else { "ipv6" })
 }
 
 /// The machine in a provider id: `aws:///eu-west-1a/i-0a1b`.

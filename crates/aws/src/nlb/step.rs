@@ -130,6 +130,7 @@ impl Step {
             | Step::SetPoolAttributes { pool, .. }
             | Step::Register { pool, .. }
             | Step::Deregister { pool, .. } => Some(pool),
+            Step::ModifyListener { arn, .. } | Step::DeleteListener { arn, .. } => Some(arn),
             _ => None,
         }
     }
@@ -226,6 +227,7 @@ impl Step {
                     // As AWS sets them: nothing that has to be looked at.
                     attributes: Some(Attributes::new()),
                     listeners: Some(std::collections::BTreeMap::new()),
+                    listener_tags: std::collections::BTreeMap::new(),
                     balancer,
                 };
                 holding.balancers.insert(new.balancer.arn.clone(), new);
@@ -234,12 +236,15 @@ impl Step {
                 let tags = new.tags.clone();
                 let targets = Some(std::collections::BTreeMap::new());
                 let attributes = Some(Attributes::new());
-                holding
-                    .pools
-                    .insert(group.arn.clone(), Pool { group, tags, seen: false, attributes, targets });
+                let arn = group.arn.clone();
+                let pool = Pool { group, tags, seen: false, attributes, targets, ..Pool::default() };
+                holding.pools.insert(arn, pool);
             }
-            (Step::CreateListener { balancer, .. }, Made::Listener(listener)) => {
+            (Step::CreateListener { balancer, tags, .. }, Made::Listener(listener)) => {
                 attach(holding, balancer, listener.target_group.as_deref());
+                if let Some(found) = holding.balancers.get_mut(balancer) {
+                    found.listener_tags.insert(listener.arn.clone(), tags.clone());
+                }
                 if let Some(listeners) = listeners(holding, balancer) {
                     listeners.insert(listener.port, listener);
                 }
@@ -327,12 +332,18 @@ impl Step {
                 }
             }
             Step::Register { pool, targets } => {
-                if let Some(known) = holding.pools.get_mut(pool).and_then(|found| found.targets.as_mut()) {
+                let Some(found) = holding.pools.get_mut(pool) else { return };
+                if !found.group.load_balancers.is_empty() {
+                    found.unproven.extend(targets.iter().cloned());
+                }
+                if let Some(known) = &mut found.targets {
                     known.extend(targets.iter().map(|target| (target.clone(), TargetState::Other)));
                 }
             }
             Step::Deregister { pool, targets } => {
-                if let Some(known) = holding.pools.get_mut(pool).and_then(|found| found.targets.as_mut()) {
+                let Some(found) = holding.pools.get_mut(pool) else { return };
+                found.unproven.retain(|target| !targets.contains(target));
+                if let Some(known) = &mut found.targets {
                     known.retain(|target, _| !targets.contains(target));
                 }
             }
@@ -382,17 +393,21 @@ fn listeners<'a>(
 }
 
 fn tags_of<'a>(holding: &'a mut Holding, arn: &str) -> Option<&'a mut Tags> {
-    match holding.balancers.get_mut(arn) {
-        Some(found) => Some(&mut found.tags),
-        None => holding.pools.get_mut(arn).map(|found| &mut found.tags),
+    if holding.pools.contains_key(arn) {
+        return holding.pools.get_mut(arn).map(|found| &mut found.tags);
     }
+    let mut balancers = holding.balancers.iter_mut();
+    balancers.find_map(
+        |(own, found)| {
+            if own == arn { Some(&mut found.tags) } else { found.listener_tags.get_mut(arn) }
+        },
+    )
 }
 
 /// Which load balancer a listener belongs to.
 fn balancer_of(holding: &Holding, arn: &str) -> Option<String> {
     let mut balancers = holding.balancers.iter();
-    let has = |found: &Balancer| found.listeners.iter().flatten().any(|(_, listener)| listener.arn == arn);
-    balancers.find(|(_, found)| has(found)).map(|(balancer, _)| balancer.clone())
+    balancers.find(|(_, found)| found.listens_by(arn)).map(|(balancer, _)| balancer.clone())
 }
 
 fn modified(holding: &mut Holding, arn: &str, new: &NewListener) {
@@ -406,6 +421,9 @@ fn modified(holding: &mut Holding, arn: &str, new: &NewListener) {
 
 fn deleted(holding: &mut Holding, arn: &str, port: u16) {
     let Some(balancer) = balancer_of(holding, arn) else { return };
+    if let Some(found) = holding.balancers.get_mut(&balancer) {
+        found.listener_tags.remove(arn);
+    }
     let before = listeners(holding, &balancer)
         .and_then(|known| known.remove(&port))
         .and_then(|listener| listener.target_group);

@@ -1,11 +1,12 @@
 //! Decisions, against an AWS that does all it is told at once.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use portcullis_core::{
-    Admission, EmptyMeans, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer, Member,
-    Owner, Probe, Scheme, SourceRanges, Target, Want,
+    Admission, EmptyMeans, Enforcement, Family, HealthCheck, HealthPort, Listener, ListenerProtocol,
+    LoadBalancer, Member, Owner, Probe, Scheme, SourceRanges, Target, Want,
 };
 use proptest::prelude::*;
 
@@ -15,10 +16,10 @@ use super::defaults;
 use super::round::{Progress, Wanted};
 use super::settings::{NodeRules, Settings};
 use super::simulation::Simulation;
-use super::snapshot::Snapshot;
+use super::snapshot::{Balancer, Pool, Snapshot};
 use super::spec::Spec;
-use super::view;
-use crate::model::{Instance, Peer, Permission, RouteTable, SecurityGroup, Subnet, TargetState};
+use super::{rules, view};
+use crate::model::{self, Instance, Peer, Permission, RouteTable, SecurityGroup, Subnet, TargetState};
 use crate::{CloudConfig, SecurityGroupMode};
 
 fn settings(mode: SecurityGroupMode) -> Settings {
@@ -189,9 +190,17 @@ fn open(snapshot: &Snapshot, name: &str) -> Open {
     open
 }
 
-/// All that a load balancer may send.
+/// All that a load balancer may send; with groups of others at least what its listeners need.
 fn egress(snapshot: &Snapshot, name: &str) -> BTreeSet<Permission> {
     let Some(holding) = snapshot.holdings.get(&owner(name)) else { return BTreeSet::new() };
+    let nodes = BTreeSet::from(["sg-nodes".to_owned()]);
+    let shared = &snapshot.shared;
+    let given = holding
+        .balancers
+        .values()
+        .filter(|found| found.balancer.groups.iter().any(|id| shared.groups.contains_key(id)));
+    let given = given.filter_map(|found| rules::egress_in_use(holding, found, &nodes, shared)).flatten();
+    let given: BTreeSet<Permission> = given.collect();
     let attached = holding.balancers.values().flat_map(|balancer| &balancer.balancer.groups);
     let groups = attached.filter_map(|id| {
         let own = holding.groups.get(id).map(|group| &group.group);
@@ -199,7 +208,7 @@ fn egress(snapshot: &Snapshot, name: &str) -> BTreeSet<Permission> {
             snapshot.holdings.values().find_map(|holding| holding.groups.get(id)).map(|group| &group.group)
         })
     });
-    groups.flat_map(|group| group.egress.keys().cloned()).collect()
+    groups.flat_map(|group| group.egress.keys().cloned()).chain(given).collect()
 }
 
 /// Whether the nodes let in all that an owner's load balancer sends.
@@ -227,6 +236,120 @@ fn arrives(snapshot: &Snapshot, name: &str) -> bool {
             })
         })
     })
+}
+
+/// Whose packets get through.
+type Through = BTreeSet<(u16, &'static str, IpAddr)>;
+
+/// Follows packets: from a client into a load balancer, out of it, and into the nodes. Who was in a target group before
+/// has to be reached and checked there, and who is in a new one, too; one that was just added has time until it is used.
+struct Packets<'a> {
+    snapshot: &'a Snapshot,
+    balancer: &'a Balancer,
+    nodes_are_open: bool,
+}
+
+impl<'a> Packets<'a> {
+    fn through(snapshot: &'a Snapshot, name: &str, settings: &Settings, before: &Snapshot) -> Through {
+        let owner = owner(name);
+        let Some(holding) = snapshot.holdings.get(&owner) else { return Through::new() };
+        let known = before.holdings.get(&owner);
+        let mut through = Through::new();
+        for balancer in holding.balancers.values() {
+            let packets =
+                Packets { snapshot, balancer, nodes_are_open: settings.node_rules == NodeRules::Off };
+            for (port, listener) in balancer.listeners.iter().flatten() {
+                let pool = &holding.pools[listener.target_group.as_ref().unwrap()];
+                let known = known.and_then(|known| known.pools.get(&pool.group.arn)?.members());
+                let members = pool.members().unwrap_or_default();
+                let known = known.filter(|known| !known.is_disjoint(&members));
+                let is_judged =
+                    |one: &&&model::Target| known.as_ref().is_none_or(|known| known.contains(**one));
+                let judged: Vec<_> = members.iter().filter(is_judged).collect();
+                for transport in super::spec::transports(&listener.protocol) {
+                    for client in ["10.1.2.3", "192.0.2.9", "203.0.113.7", "198.51.100.1", "2001:db8::7"] {
+                        let client: IpAddr = client.parse().unwrap();
+                        if packets.comes_in(transport, *port, client)
+                            && !judged.is_empty()
+                            && judged.iter().all(|target| packets.arrives(transport, pool, target, client))
+                        {
+                            through.insert((*port, *transport, client));
+                        }
+                    }
+                }
+            }
+        }
+        through
+    }
+
+    /// The load balancer's groups that are known; nobody knows what those of others let through.
+    fn groups(&self) -> Option<Vec<&'a SecurityGroup>> {
+        let ids = &self.balancer.balancer.groups;
+        let is_foreign = |id: &String| self.snapshot.shared.groups.contains_key(id);
+        if ids.is_empty() || ids.iter().any(is_foreign) {
+            return None;
+        }
+        let all = || self.snapshot.holdings.values().flat_map(|holding| holding.groups.iter());
+        Some(ids.iter().map(|id| &all().find(|(known, _)| *known == id).unwrap().1.group).collect())
+    }
+
+    fn comes_in(&self, transport: &str, port: u16, client: IpAddr) -> bool {
+        let speaks = client.is_ipv4() || self.balancer.balancer.ip_address_type == "dualstack";
+        let lets_in = |one: &Permission| {
+            covers(one, transport, port) && matches!(one.peer, Peer::Range(range) if range.contains(client))
+        };
+        speaks && self.groups().is_none_or(|groups| groups.iter().any(|one| one.ingress.keys().any(lets_in)))
+    }
+
+    /// Whether a target gets the packets of a client, and the checks.
+    fn arrives(&self, transport: &str, pool: &Pool, target: &model::Target, client: IpAddr) -> bool {
+        let check = pool.group.health_check.port.parse().unwrap_or(target.port);
+        let kind = if pool.group.kind == "ip" { TargetKind::Ip } else { TargetKind::Instance };
+        let usual = defaults::of_pool(&pool.group.protocol, kind);
+        let set = pool.attributes.as_ref().and_then(|set| set.get("preserve_client_ip.enabled"));
+        let preserved = set.or_else(|| usual.get("preserve_client_ip.enabled")).unwrap() == "true";
+        let seen = Some(client).filter(|client| preserved && client.is_ipv4());
+        self.goes_out(transport, target.port, target)
+            && self.is_let_in(transport, target.port, seen)
+            && self.goes_out("tcp", check, target)
+            && self.is_let_in("tcp", check, None)
+    }
+
+    fn goes_out(&self, transport: &str, port: u16, target: &model::Target) -> bool {
+        let machine = self.snapshot.shared.instances.get(target.id.as_str());
+        let is_to = |peer: &Peer| match (peer, machine) {
+            (Peer::Group(id), Some(machine)) => machine.groups.contains(id),
+            (Peer::Range(range), None) => range.contains(target.id.parse().unwrap()),
+            _ => false,
+        };
+        let lets_out = |one: &Permission| covers(one, transport, port) && is_to(&one.peer);
+        self.groups().is_none_or(|groups| groups.iter().any(|one| one.egress.keys().any(lets_out)))
+    }
+
+    /// Whether the nodes let in what comes from a client, or from each of the load balancer's own addresses.
+    fn is_let_in(&self, transport: &str, port: u16, client: Option<IpAddr>) -> bool {
+        let shared = &self.snapshot.shared;
+        let subnets = shared.subnets.iter().flatten();
+        let own = subnets.filter(|subnet| self.balancer.balancer.subnets.contains(&subnet.id));
+        let own = own.filter_map(|subnet| subnet.range).map(|range| range.network().addr());
+        let sources: Vec<IpAddr> = client.map_or_else(|| own.collect(), |client| vec![client]);
+        let rules = &shared.groups["sg-nodes"].ingress;
+        let is_from = |peer: &Peer, source: IpAddr| match peer {
+            Peer::Group(id) => self.balancer.balancer.groups.contains(id),
+            Peer::Range(range) => range.contains(source),
+            Peer::PrefixList(_) => false,
+        };
+        let lets_in = |source: &IpAddr| {
+            rules.keys().any(|one| covers(one, transport, port) && is_from(&one.peer, *source))
+        };
+        self.nodes_are_open || sources.iter().all(lets_in)
+    }
+}
+
+/// Whether a rule is about a port.
+fn covers(rule: &Permission, transport: &str, port: u16) -> bool {
+    let port = Some(i32::from(port));
+    rule.protocol == "-1" || rule.protocol == transport && rule.from <= port && port <= rule.to
 }
 
 struct Run(Simulation);
@@ -262,9 +385,19 @@ impl Run {
 
     /// Does what is next until nothing is, and calls `each` after every single step.
     fn settle(&mut self, each: impl FnMut(&Snapshot)) -> BTreeMap<Owner, Next> {
+        self.settle_ordered(false, each)
+    }
+
+    /// The same; what can be done at the same time is done from its end, if asked for.
+    fn settle_ordered(&mut self, backwards: bool, each: impl FnMut(&Snapshot)) -> BTreeMap<Owner, Next> {
         let wanted = &self.0.wanted;
         let owners = wanted.present.keys().chain(&wanted.gone).cloned().collect();
-        let nexts = self.0.run(&owners, each);
+        let order = |steps: &mut Vec<_>| {
+            if backwards {
+                steps.reverse();
+            }
+        };
+        let nexts = self.0.run_ordered(&owners, order, each);
         nexts.unwrap_or_else(|why| {
             panic!("{why:?}: {:#?}", self.0.steps.iter().rev().take(4).collect::<Vec<_>>())
         })
@@ -278,6 +411,7 @@ fn shape(snapshot: &Snapshot) -> String {
         for pool in holding.pools.values_mut() {
             let usual = defaults::of_pool(&pool.group.protocol, TargetKind::Instance);
             pool.attributes.get_or_insert_default().retain(|key, value| usual.get(key) != Some(value));
+            pool.unproven.clear();
             for state in pool.targets.iter_mut().flat_map(BTreeMap::values_mut) {
                 *state = TargetState::Other;
             }
@@ -307,6 +441,8 @@ fn service() -> impl Strategy<Value = Service> {
         Just(("security-groups", "name-sg-other,sg-user".to_owned())),
         Just(("attributes", "load_balancing.cross_zone.enabled=true".to_owned())),
         Just(("target-group-attributes", "proxy_protocol_v2.enabled=true".to_owned())),
+        Just(("target-group-attributes", "preserve_client_ip.enabled=false".to_owned())),
+        Just(("target-group-attributes", "preserve_client_ip.enabled=true".to_owned())),
         Just(("enable-icmp-for-path-mtu-discovery", "off".to_owned())),
         Just(("ssl-cert", "arn:cert".to_owned())),
         Just(("manage-backend-security-group-rules", "false".to_owned())),
@@ -371,7 +507,9 @@ proptest! {
             }
             let mut fresh = Run::new(settings.clone());
             fresh.want("web", edit).unwrap();
-            fresh.settle(|_| ());
+            if fresh.settle(|_| ()).values().any(|next| next.problem.is_some()) {
+                continue;
+            }
             let (before, after) = (open(&run.0.snapshot, "web"), open(&fresh.0.snapshot, "web"));
             let (out_before, out_after) = (egress(&run.0.snapshot, "web"), egress(&fresh.0.snapshot, "web"));
 
@@ -448,6 +586,230 @@ proptest! {
     }
 }
 
+/// Edits one Service step by step; whoever gets through before and after gets through all the time.
+fn is_never_cut(settings: &Settings, edits: &[Service], backwards: bool) {
+    let mut run = Run::new(settings.clone());
+    for edit in edits {
+        if edit.spec("web", settings).is_err() {
+            continue;
+        }
+        let before = run.0.snapshot.clone();
+        let known = run.0.wanted.clone();
+        run.want("web", edit).unwrap();
+        let mut fresh = run.0.clone();
+        if fresh.run(&[owner("web")].into(), |_| ()).unwrap().values().any(|next| next.problem.is_some()) {
+            run.0.wanted = known;
+            continue;
+        }
+        let after = Packets::through(&fresh.snapshot, "web", settings, &fresh.snapshot);
+        let both: Through =
+            Packets::through(&before, "web", settings, &before).intersection(&after).copied().collect();
+        let mut steps = 0;
+        run.settle_ordered(backwards, |now| {
+            steps += 1;
+            let cut: Vec<_> =
+                both.difference(&Packets::through(now, "web", settings, &before)).copied().collect();
+            assert!(cut.is_empty(), "cut after {steps} steps: {cut:?}\n{:#?}", fresh.steps);
+        });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Whatever of a Service is edited at once, and in whatever order AWS does it.
+    #[test]
+    fn an_edited_service_is_never_cut(
+        mode in mode(),
+        node_rules in node_rules(),
+        edits in prop::collection::vec(any_service(), 2..5),
+        backwards in any::<bool>(),
+        rules_per_group in prop_oneof![Just(60_usize), Just(4)],
+    ) {
+        is_never_cut(&Settings { node_rules, rules_per_group, ..settings(mode) }, &edits, backwards);
+    }
+}
+
+#[test]
+fn rules_of_several_groups_are_there_until_nobody_needs_them() {
+    let ports = |first: u16| (0..3).map(|n| (80 + n, ListenerProtocol::Tcp, first + n)).collect::<Vec<_>>();
+    let given = Service { ports: ports(30080), ..Service::web() }.with("security-groups", "sg-user");
+    // Those after it are in the first group, and those before it in the second; and the other way round.
+    for first in [30010, 30090] {
+        let managed = Service { ports: ports(first), ..Service::web() }
+            .with("enable-icmp-for-path-mtu-discovery", "off");
+        for node_rules in [NodeRules::Shared, NodeRules::Exact] {
+            let settings =
+                Settings { node_rules, rules_per_group: 3, ..settings(SecurityGroupMode::Managed) };
+            for backwards in [false, true] {
+                let edits = [given.clone(), managed.clone(), given.clone()];
+                is_never_cut(&settings, &edits, backwards);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_groups_and_other_node_ports_at_once() {
+    let before = Service::web();
+    let after = Service { ports: vec![(80, ListenerProtocol::Tcp, 30081)], ..Service::web() };
+    let given = |service: &Service| service.clone().with("security-groups", "sg-user");
+    for node_rules in [NodeRules::Shared, NodeRules::Exact] {
+        let settings = Settings { node_rules, ..settings(SecurityGroupMode::Managed) };
+        for backwards in [false, true] {
+            let pods = Service { pods: true, ..after.clone() };
+            let edits = [given(&before), after.clone(), given(&before), pods.clone(), given(&after), pods];
+            is_never_cut(&settings, &edits, backwards);
+        }
+    }
+    // It is looked at something that is there.
+    let mut run = Run::new(settings(SecurityGroupMode::Managed));
+    run.want("web", &before).unwrap();
+    run.settle(|_| ());
+    let seen = Packets::through(&run.0.snapshot, "web", &run.0.settings, &run.0.snapshot);
+    assert_eq!(seen.len(), 4, "{seen:?}");
+}
+
+/// What opens the nodes, and what the Service wants, as after a start with another configuration.
+fn other_ways_to_open_the_nodes_cut_nobody(
+    mode: SecurityGroupMode,
+    edits: &[(NodeRules, Service)],
+    backwards: bool,
+) {
+    let mut run = Run::new(settings(mode));
+    for (node_rules, edit) in edits {
+        let before = run.0.snapshot.clone();
+        let known = run.0.settings.clone();
+        run.0.settings.node_rules = *node_rules;
+        run.0.progress = Progress::default();
+        let wanted = run.0.wanted.clone();
+        if run.want("web", edit).is_err() {
+            run.0.settings = known;
+            continue;
+        }
+        let mut fresh = run.0.clone();
+        if fresh.run(&[owner("web")].into(), |_| ()).unwrap().values().any(|next| next.problem.is_some()) {
+            (run.0.settings, run.0.wanted) = (known, wanted);
+            continue;
+        }
+        let after = Packets::through(&fresh.snapshot, "web", &run.0.settings, &fresh.snapshot);
+        let both: Through =
+            Packets::through(&before, "web", &known, &before).intersection(&after).copied().collect();
+        let settings = run.0.settings.clone();
+        run.settle_ordered(backwards, |now| {
+            let through = Packets::through(now, "web", &settings, &before);
+            let cut: Vec<_> = both.difference(&through).copied().collect();
+            assert!(cut.is_empty(), "cut: {cut:?}\n{:#?}", fresh.steps);
+        });
+    }
+}
+
+#[test]
+fn other_node_rules_cut_nobody() {
+    use NodeRules::{Exact, Shared};
+    let edits = [Exact, Shared, Exact, Shared].map(|rules| (rules, Service::web()));
+    for backwards in [false, true] {
+        other_ways_to_open_the_nodes_cut_nobody(SecurityGroupMode::Managed, &edits, backwards);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Nor together with any edit.
+    #[test]
+    fn other_node_rules_and_an_edit_at_once_cut_nobody(
+        mode in mode(),
+        edits in prop::collection::vec((prop_oneof![Just(NodeRules::Shared), Just(NodeRules::Exact)], any_service()), 2..5),
+        backwards in any::<bool>(),
+    ) {
+        other_ways_to_open_the_nodes_cut_nobody(mode, &edits, backwards);
+    }
+}
+
+#[test]
+fn other_subnets_are_let_in_before_it_has_them() {
+    let in_subnets = |subnets: &str| Service::web().with("subnets", subnets);
+    let hidden = |subnets: &str| {
+        in_subnets(subnets).with("target-group-attributes", "preserve_client_ip.enabled=false")
+    };
+    let edits =
+        [in_subnets("subnet-a"), in_subnets("subnet-a,subnet-b"), hidden("subnet-b"), hidden("subnet-a")];
+    for node_rules in [NodeRules::Shared, NodeRules::Exact] {
+        for backwards in [false, true] {
+            let settings = Settings { node_rules, ..settings(SecurityGroupMode::Unmanaged) };
+            is_never_cut(&settings, &edits, backwards);
+        }
+    }
+}
+
+/// Something in the world that is otherwise than usual.
+type Change<'a> = &'a dyn Fn(&mut Run);
+
+/// What is said to be enforced has to be, whoever else has rules in the nodes' groups.
+#[test]
+fn ranges_are_called_enforced_only_where_it_is_sure() {
+    let limited = Service { ranges: Some(vec!["192.0.2.0/24"]), ..Service::web() };
+    let said = |mode: SecurityGroupMode, service: &Service, change: &dyn Fn(&mut Run)| {
+        let mut run = Run::new(settings(mode));
+        change(&mut run);
+        run.want("web", service).unwrap();
+        let next = run.settle_one("web", |_| ());
+        assert!(next.is_done(), "{next:#?}");
+        match next.enforcement.unwrap() {
+            Enforcement::By(who) => (true, who),
+            Enforcement::Not(why) => (false, why),
+        }
+    };
+    let rule = |protocol: &'static str, port: u16, peer: &'static str| {
+        move |run: &mut Run| {
+            let rule = Permission::ports(protocol, port, port, Peer::Range(peer.parse().unwrap()));
+            let nodes = run.0.snapshot.shared.groups.get_mut("sg-nodes").unwrap();
+            nodes.ingress.insert(rule, "somebody's".to_owned());
+        }
+    };
+    let elsewhere = limited.clone().with("healthcheck-port", "10256");
+    let pods = Service { pods: true, ..limited.clone() }
+        .with("target-group-attributes", "preserve_client_ip.enabled=true");
+    let lists = limited.clone().with("security-group-prefix-lists", "pl-1");
+    let (with, without) = (SecurityGroupMode::Managed, SecurityGroupMode::Unmanaged);
+    assert_eq!(
+        said(with, &limited, &|_| ()),
+        (true, "The security groups of its load balancer on AWS".into())
+    );
+    let nodes = "The security groups of the nodes on AWS";
+    assert_eq!(said(without, &elsewhere, &|_| ()), (true, nodes.into()));
+    let checked = format!("{nodes}, besides the load balancer's own subnets for its checks,");
+    assert_eq!(said(without, &limited, &|_| ()), (true, checked));
+    for harmless in [
+        rule("tcp", 30081, "0.0.0.0/0"),
+        rule("udp", 30080, "0.0.0.0/0"),
+        rule("tcp", 30080, "192.0.2.128/25"),
+    ] {
+        assert_eq!(said(without, &elsewhere, &harmless), (true, nodes.into()));
+    }
+    let unknown = |run: &mut Run| run.0.settings.node_groups = ["sg-none".to_owned()].into();
+    let further = |run: &mut Run| {
+        run.0.settings.node_groups = ["sg-nodes".to_owned()].into();
+        run.0.snapshot.shared.instances.get_mut("i-1").unwrap().groups.insert("sg-further".to_owned());
+    };
+    let off = |run: &mut Run| run.0.settings.node_rules = NodeRules::Off;
+    let rows: [(SecurityGroupMode, &Service, Change<'_>, &str); 8] = [
+        (without, &elsewhere, &rule("tcp", 30080, "0.0.0.0/0"), "sg-nodes, lets in tcp 30080 from 0.0.0.0/0"),
+        (without, &elsewhere, &rule("tcp", 30080, "192.0.0.0/16"), "from 192.0.0.0/16"),
+        (without, &elsewhere, &unknown, "not all those of the nodes are known"),
+        (without, &elsewhere, &further, "not all those of the nodes are known"),
+        (without, &elsewhere, &off, "those of the nodes are not looked after"),
+        (without, &pods, &|_| (), "for pods of others on the same port"),
+        (with, &lists, &|_| (), "security-group-prefix-lists lets in others"),
+        (with, &limited.clone().with("security-groups", "sg-user"), &|_| (), "decide alone"),
+    ];
+    for (mode, service, change, why) in rows {
+        let (enforced, found) = said(mode, service, change);
+        assert!(!enforced && found.contains(why), "{why}: {found}");
+    }
+}
+
 #[test]
 fn a_new_one_takes_few_calls() {
     for ports in 1..4_u16 {
@@ -465,6 +827,35 @@ fn a_new_one_takes_few_calls() {
         run.drop("web");
         run.settle(|_| ());
         assert_eq!(run.0.steps.len(), usize::from(2 + ports), "{:#?}", run.0.steps);
+    }
+}
+
+#[test]
+fn targets_keep_their_family_when_the_last_of_them_goes() {
+    let settings = settings(SecurityGroupMode::Managed);
+    let families =
+        [(vec![Family::V6], "ipv6"), (vec![Family::V4], "ipv4"), (vec![Family::V4, Family::V6], "ipv4")];
+    for (families, expected) in families {
+        let address: IpAddr = if expected == "ipv6" { "2001:db8::9" } else { "10.0.0.9" }.parse().unwrap();
+        for members in [vec![Member::new("pod", [address]).unwrap()], Vec::new()] {
+            let listener = Listener::new(80, ListenerProtocol::Tcp, 8080).unwrap();
+            let everyone = Admission {
+                ranges: SourceRanges::parse(None::<Vec<&str>>).unwrap(),
+                empty_means: EmptyMeans::Everyone,
+            };
+            let families = families.iter().copied();
+            let wanted =
+                LoadBalancer::new("web", Scheme::Internal, families, vec![listener], everyone).unwrap();
+            let want = Want {
+                owner: owner("web"),
+                uid: "uid".to_owned(),
+                target: Target::Gone,
+                parameters: [(format!("{PREFIX}nlb-target-type"), "ip".to_owned())].into(),
+                nodes: Arc::default(),
+            };
+            let (spec, _) = Spec::new(&want, &wanted.with_members(members).unwrap(), &settings).unwrap();
+            assert_eq!(spec.listeners[&80].backend.ip_address_type, expected);
+        }
     }
 }
 

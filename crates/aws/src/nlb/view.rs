@@ -242,6 +242,12 @@ fn name_of(id: &str, snapshot: &Snapshot) -> Option<String> {
         if let Some(name) = group.or(balancer).or(pool) {
             return Some(name.clone());
         }
+        for found in holding.balancers.values() {
+            let listeners = found.listeners.iter().flatten();
+            if let Some((port, _)) = listeners.into_iter().find(|(_, listener)| listener.arn == id) {
+                return Some(format!("{} {port}", found.balancer.name));
+            }
+        }
     }
     None
 }

@@ -96,6 +96,30 @@ async fn a_close_look_takes_three_calls_and_two_for_each_port() {
 }
 
 #[tokio::test]
+async fn a_close_look_at_many_ports_takes_no_more_and_reads_all_in_turn() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let ports: Vec<(u16, u16)> = (0..22).map(|number| (100 + number, 30100 + number)).collect();
+    let number = ports.len();
+    let service = Service { ports, ..Service::default() };
+    assert_eq!(provider.sync(&service.want("web")).await.outcome, Outcome::Done);
+    fake.act_as_someone_else(|world| {
+        for balancer in world.load_balancers.values_mut() {
+            balancer.listeners.values_mut().last().unwrap().tags.clear();
+        }
+    });
+    let mut found = 0;
+    for _ in 0..3 {
+        count(&fake);
+        found += usize::from(provider.look_closely(&crate::scene::owner("web")).await.unwrap());
+        let (changing, looking) = count(&fake);
+        assert_eq!(changing, 0);
+        assert!(looking <= 3 + 2 * number, "{looking}");
+    }
+    assert!(found > 0, "it was read by the third time");
+}
+
+#[tokio::test]
 async fn a_port_or_a_range_more_takes_few_calls() {
     let fake = fake(|_| ());
     let provider = account(&fake).provider("Managed");

@@ -12,6 +12,7 @@ mod held;
 mod listeners;
 mod moto;
 mod nodes;
+mod packets;
 mod ranges;
 mod record;
 mod refused;

@@ -179,12 +179,15 @@ pub(crate) fn shape(world: &World) -> Vec<String> {
     for balancer in world.load_balancers.values() {
         let groups: BTreeSet<&str> =
             balancer.groups.iter().map(|id| world.groups[id].name.as_str()).collect();
-        shape.push(format!("{} {:?} {groups:?} {:?}", balancer.name, balancer.tags, balancer.attributes));
+        let place = (&balancer.ip_address_type, balancer.subnets.keys().collect::<Vec<_>>());
+        let (tags, attributes) = (&balancer.tags, &balancer.attributes);
+        shape.push(format!("{} {tags:?} {groups:?} {attributes:?} {place:?}", balancer.name));
         let mut ports: Vec<String> = balancer
             .listeners
             .values()
             .map(|one| {
-                format!("{} {} {}", one.port, one.protocol, pool(&world.target_groups[&one.target_group]))
+                let to = pool(&world.target_groups[&one.target_group]);
+                format!("{} {} {to} {:?}", one.port, one.protocol, one.tags)
             })
             .collect();
         ports.sort();
@@ -192,7 +195,8 @@ pub(crate) fn shape(world: &World) -> Vec<String> {
     }
     for group in world.target_groups.values() {
         let targets: Vec<_> = group.targets.keys().collect();
-        shape.push(format!("{} {:?} {:?} {targets:?}", pool(group), group.tags, group.health_check));
+        let (tags, check, attributes) = (&group.tags, &group.health_check, &group.attributes);
+        shape.push(format!("{} {tags:?} {check:?} {attributes:?} {targets:?}", pool(group)));
     }
     shape.sort();
     shape

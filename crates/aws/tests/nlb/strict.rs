@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portcullis_aws::{NodeRules, Verdict};
-use portcullis_aws_fake::{Call, Fake, Fault, SecurityGroup, World};
+use portcullis_aws_fake::{Call, Fake, Fault, SecurityGroup, TargetId, World};
 use portcullis_core::{Outcome, Provider as _};
 
 use crate::scene::{Service, account, fake, gone, owner, shape};
@@ -80,10 +80,86 @@ async fn another_process_finds_all_as_it_is() {
 /// What somebody else does.
 type Change = fn(&mut World);
 
+/// What somebody else may do, and whether it takes the closer look to find it.
+const DRIFT: [(&str, bool, Change); 16] = [
+    ("a rule is added", false, |world| {
+        let rule =
+            world.groups["sg-nodes"].egress.iter().next().map(|(one, rule)| (one.clone(), rule.clone()));
+        let group = world.groups.values_mut().find(|group| group.name.starts_with("k8s-shop-web")).unwrap();
+        group.ingress.extend(rule);
+    }),
+    ("a rule is gone", false, |world| {
+        let group = world.groups.values_mut().find(|group| group.name.starts_with("k8s-shop-web")).unwrap();
+        group.ingress.pop_first();
+    }),
+    ("the nodes are closed", false, |world| {
+        world.groups.get_mut("sg-nodes").unwrap().ingress.pop_first();
+    }),
+    ("another group is attached", false, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        balancer.groups = ["sg-user".to_owned()].into();
+    }),
+    ("a listener is gone", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        balancer.listeners.pop_first();
+    }),
+    ("an attribute is another", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        balancer.attributes.insert("load_balancing.cross_zone.enabled".into(), "true".into());
+    }),
+    ("a tag is gone", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        balancer.tags.remove("kubernetes.io/cluster/demo");
+    }),
+    ("a target is gone", true, |world| {
+        world.target_groups.values_mut().next().unwrap().targets.pop_first();
+    }),
+    ("a health check is another", false, |world| {
+        world.target_groups.values_mut().next().unwrap().health_check.interval = 60;
+    }),
+    ("a target is added", true, |world| {
+        let pool = world.target_groups.values_mut().next().unwrap();
+        let (id, target) = pool.targets.first_key_value().unwrap();
+        let (id, target) = (TargetId { id: "i-3".into(), ..id.clone() }, target.clone());
+        pool.targets.insert(id, target);
+    }),
+    ("a subnet is gone", false, |world| {
+        world.load_balancers.values_mut().next().unwrap().subnets.pop_last();
+    }),
+    ("it has other families", false, |world| {
+        world.load_balancers.values_mut().next().unwrap().ip_address_type = "dualstack".into();
+    }),
+    ("an attribute of a target group is another", true, |world| {
+        let attributes = &mut world.target_groups.values_mut().next().unwrap().attributes;
+        attributes.insert("proxy_protocol_v2.enabled".into(), "true".into());
+    }),
+    ("tags of a target group are gone and others", true, |world| {
+        let tags = &mut world.target_groups.values_mut().next().unwrap().tags;
+        tags.remove("kubernetes.io/cluster/demo");
+        tags.insert("team".into(), "b".into());
+    }),
+    ("tags of a group are gone and others", false, |world| {
+        let mut groups = world.groups.values_mut();
+        let tags = &mut groups.find(|group| group.name.starts_with("k8s-shop-web")).unwrap().tags;
+        tags.remove("kubernetes.io/cluster/demo");
+        tags.insert("team".into(), "b".into());
+    }),
+    ("tags of a listener are gone and others", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let tags = &mut balancer.listeners.values_mut().last().unwrap().tags;
+        tags.remove("kubernetes.io/cluster/demo");
+        tags.insert("team".into(), "b".into());
+    }),
+];
+
 #[tokio::test]
 async fn what_somebody_else_changed_is_put_right() {
     let fake = fake(|_| ());
-    let service = Service { ports: vec![(80, 30080), (443, 30443)], ..Service::default() };
+    let service = Service {
+        ports: vec![(80, 30080), (443, 30443)],
+        annotations: vec![("subnets", "subnet-a,subnet-b"), ("additional-resource-tags", "team=a")],
+        ..Service::default()
+    };
     let want = service.want("web");
     let provider = account(&fake).provider("Managed");
     assert_eq!(provider.sync(&want).await.outcome, Outcome::Done);
@@ -91,56 +167,54 @@ async fn what_somebody_else_changed_is_put_right() {
     assert!(!provider.look_closely(&owner("web")).await.unwrap());
     assert_eq!(provider.look_at_all().await.unwrap(), []);
 
-    let changes: [(&str, bool, Change); 9] = [
-        ("a rule is added", false, |world| {
-            let rule =
-                world.groups["sg-nodes"].egress.iter().next().map(|(one, rule)| (one.clone(), rule.clone()));
-            let group =
-                world.groups.values_mut().find(|group| group.name.starts_with("k8s-shop-web")).unwrap();
-            group.ingress.extend(rule);
-        }),
-        ("a rule is gone", false, |world| {
-            let group =
-                world.groups.values_mut().find(|group| group.name.starts_with("k8s-shop-web")).unwrap();
-            group.ingress.pop_first();
-        }),
-        ("the nodes are closed", false, |world| {
-            world.groups.get_mut("sg-nodes").unwrap().ingress.pop_first();
-        }),
-        ("another group is attached", false, |world| {
-            let balancer = world.load_balancers.values_mut().next().unwrap();
-            balancer.groups = ["sg-user".to_owned()].into();
-        }),
-        ("a listener is gone", true, |world| {
-            let balancer = world.load_balancers.values_mut().next().unwrap();
-            balancer.listeners.pop_first();
-        }),
-        ("an attribute is another", true, |world| {
-            let balancer = world.load_balancers.values_mut().next().unwrap();
-            balancer.attributes.insert("load_balancing.cross_zone.enabled".into(), "true".into());
-        }),
-        ("a tag is gone", true, |world| {
-            let balancer = world.load_balancers.values_mut().next().unwrap();
-            balancer.tags.remove("kubernetes.io/cluster/demo");
-        }),
-        ("a target is gone", true, |world| {
-            world.target_groups.values_mut().next().unwrap().targets.pop_first();
-        }),
-        ("a health check is another", false, |world| {
-            world.target_groups.values_mut().next().unwrap().health_check.interval = 60;
-        }),
-    ];
-    for (what, closely, change) in changes {
-        fake.act_as_someone_else(change);
-        // What was changed by us a moment ago is believed to be so.
+    for (what, closely, change) in DRIFT {
+        // One that runs finds it, by the look at all or by the closer one.
         let provider = account(&fake).provider("Managed");
-        provider.sync(&want).await;
+        assert_eq!(provider.sync(&want).await.outcome, Outcome::Done, "{what}");
+        fake.clear_calls();
+        fake.act_as_someone_else(change);
+        assert_ne!(shape(&fake.state()), right, "{what}");
         if closely {
-            fake.act_as_someone_else(change);
             assert!(provider.look_closely(&owner("web")).await.unwrap(), "{what}");
+        } else {
+            assert_eq!(provider.look_at_all().await.unwrap(), [owner("web")], "{what}");
         }
         assert_eq!(provider.sync(&want).await.outcome, Outcome::Done, "{what}");
         assert_eq!(shape(&fake.state()), right, "{what}");
+        if closely {
+            continue;
+        }
+        // One that starts finds it, too.
+        fake.act_as_someone_else(change);
+        let provider = account(&fake).provider("Managed");
+        assert_eq!(provider.sync(&want).await.outcome, Outcome::Done, "{what}");
+        assert_eq!(shape(&fake.state()), right, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn listeners_carry_the_tags_of_their_load_balancer() {
+    let fake = fake(|_| ());
+    let with = |tags: &'static str| Service {
+        ports: (0..3).map(|port| (80 + port, 30080 + port)).collect(),
+        annotations: vec![("additional-resource-tags", tags)],
+        ..Service::default()
+    };
+    let provider = account(&fake).provider("Managed");
+    assert_eq!(provider.sync(&with("team=a,cost=1").want("web")).await.outcome, Outcome::Done);
+    // One that made them, and one that finds them: with the load balancer by one call.
+    let other = account(&fake).provider("Managed");
+    for (provider, tags) in [(&provider, "team=b"), (&other, "team=c,floor=2")] {
+        fake.clear_calls();
+        assert_eq!(provider.sync(&with(tags).want("web")).await.outcome, Outcome::Done);
+        let world = fake.state();
+        let balancer = world.load_balancers.values().next().unwrap();
+        assert_eq!(balancer.listeners.len(), 3);
+        for listener in balancer.listeners.values() {
+            assert_eq!(listener.tags, balancer.tags, "{tags}");
+        }
+        let named = fake.calls().into_iter().filter(|logged| logged.call.action == "AddTags");
+        assert_eq!(named.count(), 4, "one for it and its listeners, one for each target group");
     }
 }
 

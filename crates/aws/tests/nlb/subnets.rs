@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use portcullis_aws_fake::{Fake, World};
-use portcullis_core::{Outcome, Provider as _};
+use portcullis_core::{Listener, ListenerProtocol, Outcome, Provider as _};
 
 use crate::held;
 use crate::scene::{Service, account, dual_stack, fake};
@@ -135,6 +135,43 @@ async fn subnets_that_cannot_be_are_named_and_nothing_is_made() {
     // Others go on, and so does this one once it is right.
     assert_eq!(provider.sync(&Service::default().want("other")).await.outcome, Outcome::Done);
     assert_eq!(provider.sync(&Service::default().want("new")).await.outcome, Outcome::Done);
+}
+
+/// What AWS allows only in some order is done in that order, and nothing is refused on the way.
+#[tokio::test]
+async fn families_change_together_with_subnets_ports_and_targets() {
+    let fake = fake(|config| {
+        let world = &mut config.world;
+        world.vpcs.get_mut("vpc-1").unwrap().range6 = Some("2001:db8:1::/56".parse().unwrap());
+        world.add_subnet("subnet-6", "vpc-1", "eu-central-1b", "10.0.6.0/24", false);
+        world.subnets.get_mut("subnet-6").unwrap().range6 = Some("2001:db8:1:6::/64".parse().unwrap());
+    });
+    let udp = || Listener::new(53, ListenerProtocol::Udp, 30053).unwrap();
+    let four = Service { annotations: vec![("subnets", "subnet-a")], ..Service::default() };
+    let datagrams = Service { listeners: vec![udp()], ..four.clone() };
+    let both = Service { dual: true, annotations: vec![("subnets", "subnet-6")], ..Service::default() };
+    let six = Service {
+        pods: vec![("2001:db8:1:6::77", 8080)],
+        annotations: vec![("subnets", "subnet-6"), ("nlb-target-type", "ip")],
+        ..both.clone()
+    };
+    for mode in ["Managed", "Unmanaged"] {
+        let provider = account(&fake).provider(mode);
+        for (place, service) in
+            [&four, &both, &four, &six, &four, &datagrams, &both, &datagrams, &six].into_iter().enumerate()
+        {
+            let report = provider.sync(&service.want("web")).await;
+            assert_eq!(report.outcome, Outcome::Done, "{mode} {place}");
+            let world = fake.state();
+            let found = held::balancer(&world, "web");
+            assert_eq!(
+                found.ip_address_type,
+                if service.dual { "dualstack" } else { "ipv4" },
+                "{mode} {place}"
+            );
+        }
+        assert_eq!(provider.sync(&crate::scene::gone("web")).await.outcome, Outcome::Done);
+    }
 }
 
 #[tokio::test]

@@ -1,10 +1,10 @@
 //! Services beside each other, and an AWS that others change meanwhile.
 
-use portcullis_aws_fake::{LoadBalancer, Peer, Permission, Rule, TargetGroup};
+use portcullis_aws_fake::{Fault, LoadBalancer, Peer, Permission, Rule, TargetGroup};
 use portcullis_core::{Outcome, Provider as _};
 
 use crate::held::{self, SHARED};
-use crate::scene::{Service, account, fake, gone};
+use crate::scene::{Service, account, dual_stack, fake, gone, owner};
 use crate::strict::is_untouched;
 
 /// A Service whose targets are pods.
@@ -249,6 +249,166 @@ async fn what_shows_no_client_is_open_to_the_load_balancer_alone() {
         "tcp 8080-8080 192.0.2.0/24",
     ];
     assert_eq!(held::nodes(&fake.state()), expected);
+}
+
+/// An edit that would take all effect from source ranges is refused as a new Service is, and nothing of it is done.
+#[tokio::test]
+async fn an_edit_that_would_let_everybody_in_is_refused() {
+    const SEEING: (&str, &str) = ("target-group-attributes", "preserve_client_ip.enabled=true");
+    let limited = Service { ranges: Some(vec!["192.0.2.0/24"]), ..Service::default() };
+    let hiding = ("target-group-attributes", "preserve_client_ip.enabled=false");
+    let elsewhere = ("healthcheck-port", "10256");
+    let both = Service { dual: true, annotations: vec![elsewhere], ..limited.clone() };
+    let pods = Service { ranges: Some(vec!["192.0.2.0/24"]), ..pods(8080) };
+    for (what, before, after) in [
+        ("both families", limited.clone(), Service { dual: true, ..limited.clone() }),
+        ("clients hidden", limited.clone(), Service { annotations: vec![hiding], ..limited.clone() }),
+        ("pods", limited, pods.clone()),
+        (
+            "pods that saw clients",
+            Service { annotations: vec![("nlb-target-type", "ip"), SEEING], ..pods.clone() },
+            pods,
+        ),
+        ("checked where it serves", both.clone(), Service { annotations: Vec::new(), ..both.clone() }),
+        (
+            "some of IPv6",
+            both.clone(),
+            Service { ranges: Some(vec!["192.0.2.0/24", "2001:db8::/32"]), ..both },
+        ),
+    ] {
+        let fake = dual_stack();
+        let provider = account(&fake).provider("Unmanaged");
+        assert_eq!(provider.sync(&before.want("web")).await.outcome, Outcome::Done, "{what}");
+        let there = fake.state();
+        // Whoever comes after it knows no better.
+        for provider in [&provider, &account(&fake).provider("Unmanaged")] {
+            let outcome = provider.sync(&after.want("web")).await.outcome;
+            let Outcome::Blocked(problem) = outcome else { panic!("{what}: {outcome:?}") };
+            assert!(problem.what.contains("its source ranges would limit nobody"), "{what}: {problem}");
+            assert_eq!(fake.state(), there, "{what}");
+            assert!(provider.preview(&after.want("web")).await.is_err(), "{what}");
+        }
+        // It is taken back, or everybody may connect.
+        assert_eq!(provider.sync(&before.want("web")).await.outcome, Outcome::Done, "{what}");
+        assert_eq!(fake.state(), there, "{what}");
+        let everyone = Service { ranges: None, ..after };
+        assert_eq!(provider.sync(&everyone.want("web")).await.outcome, Outcome::Done, "{what}");
+    }
+}
+
+/// Whatever keeps the nodes from being opened: who is gone is sent nothing any more.
+#[tokio::test]
+async fn who_is_gone_is_no_target_even_if_the_nodes_cannot_be_opened() {
+    let pods = |all: &[&'static str]| Service {
+        pods: all.iter().map(|address| (*address, 8080)).collect(),
+        annotations: vec![("nlb-target-type", "ip")],
+        ..Service::default()
+    };
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let all = pods(&["10.0.1.77", "10.0.1.78", "10.0.1.79"]);
+    assert_eq!(provider.sync(&all.want("web")).await.outcome, Outcome::Done);
+    fake.pass(std::time::Duration::from_secs(600));
+    fake.act_as_someone_else(|world| world.groups.get_mut("sg-nodes").unwrap().ingress.clear());
+    fake.faults(|call| match call.action.as_str() {
+        "AuthorizeSecurityGroupIngress" => Fault::Error("UnauthorizedOperation".to_owned(), 403),
+        _ => Fault::None,
+    });
+    let targets = || held::targets(&fake.state(), "web", 80);
+    let provider = account(&fake).provider("Managed");
+    let outcome = provider.sync(&all.want("web")).await.outcome;
+    assert!(matches!(outcome, Outcome::Blocked(_)), "{outcome:?}");
+    for (provider, left) in [
+        // One that knows them, and one that starts now.
+        (provider, &["10.0.1.77", "10.0.1.78"][..]),
+        (account(&fake).provider("Managed"), &["10.0.1.78"]),
+    ] {
+        let outcome = provider.sync(&pods(left).want("web")).await.outcome;
+        assert!(matches!(outcome, Outcome::Blocked(_)), "{outcome:?}");
+        fake.pass(std::time::Duration::from_secs(600));
+        let expected: Vec<String> = left.iter().map(|address| format!("{address}:8080")).collect();
+        assert_eq!(targets(), expected);
+    }
+    // Nobody knows whether one that comes is reached: the one before stays until then.
+    let provider = account(&fake).provider("Managed");
+    let outcome = provider.sync(&pods(&["10.0.1.79"]).want("web")).await.outcome;
+    assert!(matches!(outcome, Outcome::Blocked(_)), "{outcome:?}");
+    fake.pass(std::time::Duration::from_secs(600));
+    assert_eq!(targets(), ["10.0.1.78:8080", "10.0.1.79:8080"]);
+}
+
+/// What one Service is refused for is looked at again by the next time; meanwhile nobody loses anything by it.
+#[tokio::test]
+async fn who_goes_while_another_is_refused_takes_nobodys_rules_along() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Unmanaged");
+    let limited = Service { ranges: Some(vec!["192.0.2.0/24"]), ..Service::default() };
+    assert_eq!(provider.sync(&limited.want("web")).await.outcome, Outcome::Done);
+    let rules = held::nodes(&fake.state());
+    assert!(!rules.is_empty());
+    let going = Service { ports: vec![(80, 30081)], ..Service::default() };
+    assert_eq!(provider.sync(&going.want("going")).await.outcome, Outcome::Done);
+    let refused = Service { annotations: vec![("security-groups", "sg-none")], ..Service::default() };
+    let outcome = provider.sync(&refused.want("refused")).await.outcome;
+    assert!(matches!(outcome, Outcome::Blocked(_)), "{outcome:?}");
+    // Nor is there anything to put right with the others.
+    assert_eq!(provider.look_at_all().await.unwrap(), [owner("refused")]);
+    let outcome = provider.sync(&refused.want("refused")).await.outcome;
+    assert!(matches!(outcome, Outcome::Blocked(_)), "{outcome:?}");
+    fake.clear_calls();
+    assert_eq!(provider.sync(&gone("going")).await.outcome, Outcome::Done);
+    assert_eq!(held::nodes(&fake.state()), rules);
+    assert_eq!(fake.counts().get("AuthorizeSecurityGroupIngress"), None, "they were there all the time");
+}
+
+/// Clients of IPv6 come to targets of IPv4 with an address of the load balancer.
+#[tokio::test]
+async fn who_comes_by_another_family_is_not_seen_by_the_nodes() {
+    let balancer = |port: u16| -> Vec<String> {
+        ["10.0.1.0/24", "10.0.2.0/24"].map(|range| format!("tcp {port}-{port} {range}")).to_vec()
+    };
+    let elsewhere = vec![("healthcheck-port", "10256")];
+    for (what, service, open) in [
+        ("everyone", Service::default(), Some(balancer(30080))),
+        (
+            "everyone, checked elsewhere",
+            Service { annotations: elsewhere.clone(), ..Service::default() },
+            Some(balancer(30080)),
+        ),
+        ("some of IPv6", Service { ranges: Some(vec!["2001:db8::/32"]), ..Service::default() }, None),
+        ("some of IPv4", Service { ranges: Some(vec!["192.0.2.0/24"]), ..Service::default() }, None),
+        (
+            "the load balancer's own of IPv4, checked elsewhere",
+            Service {
+                ranges: Some(vec!["10.0.0.0/16"]),
+                annotations: elsewhere.clone(),
+                ..Service::default()
+            },
+            None,
+        ),
+        (
+            "some of IPv4, checked elsewhere",
+            Service { ranges: Some(vec!["192.0.2.0/24"]), annotations: elsewhere, ..Service::default() },
+            Some(balancer(10256)),
+        ),
+    ] {
+        let fake = dual_stack();
+        let provider = account(&fake).provider("Unmanaged");
+        let outcome = provider.sync(&Service { dual: true, ..service }.want("web")).await.outcome;
+        let Some(open) = open else {
+            let Outcome::Blocked(problem) = outcome else { panic!("{what}: {outcome:?}") };
+            assert!(problem.what.contains("its source ranges would limit nobody"), "{what}: {problem}");
+            continue;
+        };
+        assert_eq!(outcome, Outcome::Done, "{what}");
+        let nodes = held::nodes(&fake.state());
+        let of_balancer: Vec<String> = nodes.iter().filter(|rule| rule.contains(" 10.0.")).cloned().collect();
+        for rule in &open {
+            assert!(of_balancer.contains(rule), "{what}: {nodes:?}");
+        }
+        let traffic = of_balancer.iter().any(|rule| rule.starts_with("tcp 30080-30080"));
+        assert_eq!(traffic, open[0].starts_with("tcp 30080"), "{what}: {nodes:?}");
+    }
 }
 
 #[tokio::test]

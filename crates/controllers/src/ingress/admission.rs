@@ -1,7 +1,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use portcullis_kube_api::ingress::{ConditionStatus, IngressController, refusals};
+use portcullis_kube_api::ingress::{
+    AwsLoadBalancerType, ConditionStatus, IngressController, Scope, refusals,
+};
 
-use crate::router::{RouterSettings, domain};
+use crate::router::{Platform, RouterSettings, domain};
 
 /// Why an `IngressController` cannot be carried out, if it cannot: by itself, or because another one of `all` serves its
 /// domain.
@@ -11,6 +13,7 @@ pub fn admission<'a>(
     settings: &RouterSettings,
 ) -> Vec<String> {
     let mut wrong = refusals(controller);
+    wrong.extend(not_made_here(controller, settings));
     let Some(domain) = domain(controller, settings) else {
         wrong.push("spec.domain: a domain is required, since none is configured for all; set one, such as `apps.example.com`".to_owned());
         return wrong;
@@ -29,6 +32,37 @@ pub fn admission<'a>(
         ));
     }
     wrong
+}
+
+/// A type of load balancer that whoever makes them here does not make.
+fn not_made_here(controller: &IngressController, settings: &RouterSettings) -> Option<String> {
+    let aws = controller.wanted_load_balancer()?.provider_parameters.as_ref()?.aws.as_ref()?;
+    (settings.network_only && aws.type_ == AwsLoadBalancerType::Classic).then(|| {
+        format!(
+            "spec.endpointPublishingStrategy.loadBalancer.providerParameters.aws.type: `Classic` is not made by the class {}; set `NLB`",
+            settings.load_balancer_class.as_deref().unwrap_or_default()
+        )
+    })
+}
+
+/// What is asked of a load balancer, and cannot be said to whoever makes it: a sentence for each place.
+pub fn unsaid(controller: &IngressController, settings: &RouterSettings) -> Vec<String> {
+    const PLACE: &str = "spec.endpointPublishingStrategy.loadBalancer";
+    let Some(wanted) = controller.wanted_load_balancer() else { return Vec::new() };
+    let mut told = Vec::new();
+    if wanted.scope == Scope::Internal && matches!(settings.platform, Platform::BareMetal | Platform::Other) {
+        told.push(format!(
+            "{PLACE}.scope: this platform has no word for `Internal`, so the load balancer may be reached from everywhere; limit it by allowedSourceRanges, or configure the platform"
+        ));
+    }
+    let given = wanted.provider_parameters.as_ref();
+    let aws = given.is_some_and(|given| given.aws.is_some()) && settings.platform != Platform::Aws;
+    if aws {
+        told.push(format!(
+            "{PLACE}.providerParameters.aws: this platform is another, and nothing is done about it"
+        ));
+    }
+    told
 }
 
 /// Who comes first.

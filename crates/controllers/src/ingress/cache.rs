@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::fmt::Debug;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, pin_mut};
-use k8s_openapi::NamespaceResourceScope;
 use kube::api::Api;
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
@@ -16,24 +16,12 @@ use tracing::warn;
 
 /// An object that can be kept.
 pub(super) trait Kept:
-    Resource<DynamicType = (), Scope = NamespaceResourceScope>
-    + Clone
-    + Debug
-    + DeserializeOwned
-    + Send
-    + Sync
-    + 'static
+    Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
 
 impl<K> Kept for K where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
 {
 }
 
@@ -45,7 +33,7 @@ pub(super) enum Told<'a, K> {
     All,
 }
 
-/// The objects of one kind in one namespace.
+/// The objects of one kind in one namespace; in none, if they have none.
 pub(super) struct Cache<K: Kept> {
     store: Store<K>,
     own: Own<K>,
@@ -53,16 +41,31 @@ pub(super) struct Cache<K: Kept> {
 }
 
 /// What we wrote, by name.
-type Own<K> = Arc<Mutex<HashMap<String, Arc<K>>>>;
+type Own<K> = Arc<Mutex<Written<K>>>;
+
+/// For how long an answer to a write may be on its way.
+const ON_THE_WAY: Duration = Duration::from_secs(120);
+
+struct Written<K> {
+    objects: HashMap<String, Arc<K>>,
+    /// What is gone since a short time. An answer to a write may come after the news that what it made is gone.
+    gone: HashMap<String, (Option<u64>, Instant)>,
+}
+
+impl<K> Default for Written<K> {
+    fn default() -> Self {
+        Written { objects: HashMap::new(), gone: HashMap::new() }
+    }
+}
 
 impl<K: Kept> Cache<K> {
     /// Keeps them as long as what is given beside it runs; `tell` hears of every change once it is kept.
-    pub(super) fn watch(
+    pub(super) fn watch<F: Fn(Told<'_, K>)>(
         api: Api<K>,
         namespace: &str,
         config: watcher::Config,
-        tell: impl Fn(Told<'_, K>),
-    ) -> (Self, impl Future<Output = ()>) {
+        tell: F,
+    ) -> (Self, impl Future<Output = ()> + use<K, F>) {
         let (store, writer) = reflector::store();
         let own = Own::default();
         let cache = Cache { store, own: Arc::clone(&own), namespace: namespace.to_owned() };
@@ -72,19 +75,25 @@ impl<K: Kept> Cache<K> {
             while let Some(event) = events.next().await {
                 match event {
                     Ok(watcher::Event::Apply(object)) => {
-                        let mut own = lock(&own);
-                        if own.get(&object.name_any()).is_some_and(|ours| !is_newer(&**ours, &object)) {
-                            own.remove(&object.name_any());
+                        let (mut own, name) = (lock(&own), object.name_any());
+                        own.gone.remove(&name);
+                        if own.objects.get(&name).is_some_and(|ours| !is_newer(&**ours, &object)) {
+                            own.objects.remove(&name);
                         }
                         drop(own);
                         tell(Told::Object(&object));
                     }
                     Ok(watcher::Event::Delete(object)) => {
-                        lock(&own).remove(&object.name_any());
+                        let mut own = lock(&own);
+                        own.objects.remove(&object.name_any());
+                        let now = Instant::now();
+                        own.gone.retain(|_, (_, since)| now.duration_since(*since) < ON_THE_WAY);
+                        own.gone.insert(object.name_any(), (version(&object), now));
+                        drop(own);
                         tell(Told::Object(&object));
                     }
                     Ok(watcher::Event::InitDone) => {
-                        lock(&own).clear();
+                        *lock(&own) = Written::default();
                         tell(Told::All);
                     }
                     Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
@@ -107,8 +116,10 @@ impl<K: Kept> Cache<K> {
 
     /// The newest of that name that is known.
     pub(super) fn get(&self, name: &str) -> Option<Arc<K>> {
-        let told = self.store.get(&ObjectRef::new(name).within(&self.namespace));
-        let ours = lock(&self.own).get(name).cloned();
+        let key = ObjectRef::new(name);
+        let key = if self.namespace.is_empty() { key } else { key.within(&self.namespace) };
+        let told = self.store.get(&key);
+        let ours = lock(&self.own).objects.get(name).cloned();
         match (told, ours) {
             (Some(told), Some(ours)) => Some(if is_newer(&*ours, &*told) { ours } else { told }),
             (told, ours) => told.or(ours),
@@ -119,7 +130,12 @@ impl<K: Kept> Cache<K> {
     pub(super) fn wrote(&self, mut object: K) -> Arc<K> {
         lean(&mut object);
         let object = Arc::new(object);
-        lock(&self.own).insert(object.name_any(), Arc::clone(&object));
+        let (mut own, name) = (lock(&self.own), object.name_any());
+        if own.gone.get(&name).is_none_or(|(gone, _)| version(&*object) > *gone) {
+            own.gone.remove(&name);
+            own.objects.insert(name, Arc::clone(&object));
+        }
+        drop(own);
         object
     }
 
@@ -129,7 +145,7 @@ impl<K: Kept> Cache<K> {
     }
 }
 
-fn lock<K>(own: &Own<K>) -> MutexGuard<'_, HashMap<String, Arc<K>>> {
+fn lock<K>(own: &Own<K>) -> MutexGuard<'_, Written<K>> {
     own.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -140,6 +156,9 @@ pub(super) fn lean<K: Resource>(object: &mut K) {
 
 /// Whether one version of an object is newer than another. Versions are numbers that grow.
 pub(super) fn is_newer<K: Resource>(one: &K, other: &K) -> bool {
-    let version = |object: &K| object.resource_version().and_then(|version| version.parse::<u64>().ok());
     version(one) > version(other)
+}
+
+fn version<K: Resource>(object: &K) -> Option<u64> {
+    object.resource_version().and_then(|version| version.parse().ok())
 }

@@ -21,10 +21,18 @@ pub(super) struct Done<K> {
     pub(super) object: Option<Arc<K>>,
     /// What went wrong.
     pub(super) failure: Option<Failure>,
+    /// What it waits for, though nothing is wrong.
+    pub(super) waits: Option<String>,
     /// Whether anything was written.
     pub(super) written: bool,
     /// Whether that changed what was there.
     pub(super) corrected: bool,
+}
+
+impl<K> Default for Done<K> {
+    fn default() -> Self {
+        Done { object: None, failure: None, waits: None, written: false, corrected: false }
+    }
 }
 
 /// Why an object is not as it should be.
@@ -67,17 +75,20 @@ where
     let mut have = cache.get(name);
     for _ in 0..TRIES {
         let there = |have: Option<Arc<K>>| have.filter(|have| (wanted.is_ours)(have.metadata()));
-        let done = |object, written| Done { object, failure: None, written, corrected: false };
+        let done = |object, written| Done { object, written, ..Done::default() };
         let next = step(wanted.object.clone(), have.as_deref(), wanted.is_ours, wanted.changed);
         let goes = have.as_ref().is_some_and(|have| have.metadata().deletion_timestamp.is_some());
-        let next = match next {
-            // What goes is made again once it is gone.
-            Step::Change(_) | Step::Delete if goes => Step::Nothing,
-            next => next,
-        };
+        let whole = || place::<K>(cache.namespace(), name);
+        // What goes is made again once it is gone.
+        if goes && !matches!(next, Step::Foreign(_)) {
+            let waits = format!("{} is being deleted, and is made again once it is gone.", whole());
+            let waits = wanted.object.is_some().then_some(waits);
+            return Done { waits, ..done(there(have), false) };
+        }
         if wanted.observe && !matches!(next, Step::Nothing | Step::Foreign(_)) {
             info!(kind = K::KIND, name, ?next, "this would be done");
-            return done(there(have), false);
+            let waits = Some(format!("{} would be changed, and is only looked at.", whole()));
+            return Done { waits, ..done(there(have), false) };
         }
         let tried = match (&next, &have) {
             (Step::Nothing, _) => return done(there(have), false),
@@ -143,9 +154,10 @@ fn failed<K: k8s_openapi::Resource>(place: &str, object: Option<Arc<K>>, problem
 }
 
 fn failure<K>(object: Option<Arc<K>>, why: String, no_namespace: bool) -> Done<K> {
-    Done { object, failure: Some(Failure { why, no_namespace }), written: false, corrected: false }
+    Done { object, failure: Some(Failure { why, no_namespace }), ..Done::default() }
 }
 
 fn place<K: k8s_openapi::Resource>(namespace: &str, name: &str) -> String {
-    format!("{} {namespace}/{name}", K::KIND)
+    let place = format!("{namespace}/{name}");
+    format!("{} {}", K::KIND, place.trim_start_matches('/'))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use portcullis_kube_api::ingress::ranges::evaluations;
+use portcullis_kube_api::ingress::ranges::{Evaluation, Place, evaluations};
 use portcullis_kube_api::ingress::{Condition, ConditionStatus};
 
 use super::{Look, deployment, enforcement};
@@ -17,10 +17,12 @@ pub struct Conditions {
     pub all: Vec<Condition>,
     /// After which time one of them changes by itself.
     pub again: Option<Duration>,
+    /// Where ranges stand that an administrator has to move to the spec.
+    pub to_be_moved: Vec<Place>,
 }
 
-/// Every type that is ours to write.
-const OURS: [&str; 13] = [
+/// Every type that is ours to write. Some of them are only taken away: whoever wrote them before looks after them no more.
+const OURS: [&str; 18] = [
     "Admitted",
     "DeploymentAvailable",
     "DeploymentReplicasMinAvailable",
@@ -30,9 +32,14 @@ const OURS: [&str; 13] = [
     "LoadBalancerReady",
     "LoadBalancerProgressing",
     "SourceRangesEnforced",
+    "DNSManaged",
+    "DNSReady",
+    "CanaryChecksSucceeding",
+    "PodsScheduled",
     "Available",
     "Progressing",
     "Degraded",
+    "Upgradeable",
     "EvaluationConditionsDetected",
 ];
 
@@ -52,19 +59,23 @@ pub fn conditions(look: &Look<'_>) -> Conditions {
     all.push(load_balancer_managed(look));
     if look.is_balanced() {
         all.push(load_balancer_ready(look));
-        all.push(load_balancer_progressing(look));
+    }
+    all.push(load_balancer_progressing(look));
+    if look.is_balanced() {
         let (is, reason, message) = enforcement::enforced(look);
         all.push(condition("SourceRangesEnforced", is, reason, &message));
     }
+    all.push(dns_managed());
     // Only now: how long something has been so decides about the rest.
     let before = &look.controller.status.conditions;
     keep_times(&mut all, before, look.now);
     let (degraded, again) = degraded(&all, look.now);
-    all.extend([available(&all), progressing(&all), degraded, evaluation(look)]);
+    all.extend([available(&all), progressing(&all), degraded, upgradeable(), evaluation(look)]);
     keep_times(&mut all, before, look.now);
     let others = before.iter().filter(|found| !OURS.contains(&found.type_.as_str()));
     all.extend(others.cloned());
-    Conditions { all, again }
+    let to_be_moved = to_be_moved(look).into_iter().map(|found| found.place).collect();
+    Conditions { all, again, to_be_moved }
 }
 
 pub(super) fn condition(type_: &str, status: ConditionStatus, reason: &str, message: &str) -> Condition {
@@ -78,7 +89,7 @@ pub(super) fn condition(type_: &str, status: ConditionStatus, reason: &str, mess
 }
 
 /// Since when each is what it is: since before, if it was so.
-fn keep_times(all: &mut [Condition], before: &[Condition], now: Timestamp) {
+pub(super) fn keep_times(all: &mut [Condition], before: &[Condition], now: Timestamp) {
     for condition in all {
         let same = before.iter().find(|old| old.type_ == condition.type_ && old.status == condition.status);
         let since = same.and_then(|old| old.last_transition_time.clone());
@@ -93,7 +104,7 @@ fn whole_seconds(now: Timestamp) -> Time {
 
 fn admitted(look: &Look<'_>) -> Condition {
     if look.refusals.is_empty() {
-        return condition("Admitted", ConditionStatus::True, "Valid", "");
+        return condition("Admitted", ConditionStatus::True, "Valid", &several(look.told.iter().cloned()));
     }
     let message = format!(
         "It cannot be carried out, and what is there stays as it is: {}",
@@ -146,19 +157,26 @@ fn load_balancer_ready(look: &Look<'_>) -> Condition {
 fn load_balancer_progressing(look: &Look<'_>) -> Condition {
     let is =
         |status, reason: &str, message: &str| condition("LoadBalancerProgressing", status, reason, message);
+    if !look.is_balanced() {
+        return is(ConditionStatus::False, "LoadBalancerNotProgressing", "There is no load balancer.");
+    }
     if look.strategy.load_balancer.is_none() {
         let message = "status.endpointPublishingStrategy.loadBalancer is not set.";
         return is(ConditionStatus::Unknown, "StatusIncomplete", message);
     }
     if look.service.is_none() {
         let why = several(look.failures.iter().cloned());
-        let message =
-            if why.is_empty() { "The load balancer Service is not made yet.".to_owned() } else { why };
+        let message = match (why.is_empty(), look.refusals) {
+            (false, _) => why,
+            (true, []) => "The load balancer Service is not made yet.".to_owned(),
+            (true, _) => "There is no load balancer Service. See Admitted.".to_owned(),
+        };
         return is(ConditionStatus::True, "NoService", &message);
     }
     let failures = look.failures.iter().cloned();
     let waiting = look.replacements.iter().map(|replacement| replacement.message.clone());
-    let why = several(failures.chain(waiting).chain(to_be_moved(look)));
+    let to_be_moved = to_be_moved(look).into_iter().map(|found| found.message);
+    let why = several(failures.chain(waiting).chain(to_be_moved));
     if why.is_empty() {
         let message = match look.refusals {
             [] => format!("Service {} is as wanted.", look.service_key()),
@@ -170,8 +188,19 @@ fn load_balancer_progressing(look: &Look<'_>) -> Condition {
     is(ConditionStatus::True, "OperandsProgressing", &message)
 }
 
+/// Names are the administrator's: no record is written here.
+fn dns_managed() -> Condition {
+    let message = "No DNS record is written. Have the names of its domain lead to its address.";
+    condition("DNSManaged", ConditionStatus::False, "NoDNSZones", message)
+}
+
+/// Nothing that is known here stands against a newer version.
+fn upgradeable() -> Condition {
+    condition("Upgradeable", ConditionStatus::True, "Upgradeable", "")
+}
+
 fn evaluation(look: &Look<'_>) -> Condition {
-    let why = several(to_be_moved(look));
+    let why = several(to_be_moved(look).into_iter().map(|found| found.message));
     let (status, reason, message) = if why.is_empty() {
         (ConditionStatus::False, "NoEvaluationCondition", "Nothing has to be moved.".to_owned())
     } else {
@@ -182,13 +211,12 @@ fn evaluation(look: &Look<'_>) -> Condition {
 }
 
 /// What an administrator has to move to the spec.
-fn to_be_moved(look: &Look<'_>) -> Vec<String> {
+fn to_be_moved(look: &Look<'_>) -> Vec<Evaluation> {
     if !look.is_balanced() || look.service.is_none() {
         return Vec::new();
     }
     let name = look.controller.name();
-    let found = evaluations(name, &look.service_key(), look.controller.wanted_ranges(), look.said());
-    found.into_iter().map(|evaluation| evaluation.message).collect()
+    evaluations(name, &look.service_key(), look.controller.wanted_ranges(), look.said())
 }
 
 fn available(all: &[Condition]) -> Condition {
@@ -205,7 +233,9 @@ fn available(all: &[Condition]) -> Condition {
 fn progressing(all: &[Condition]) -> Condition {
     let moving =
         ["LoadBalancerProgressing", "DeploymentRollingOut"].into_iter().filter_map(|type_| find(all, type_));
-    let moving: Vec<&Condition> = moving.filter(|found| found.status == ConditionStatus::True).collect();
+    let moving = moving.filter(|found| found.status != ConditionStatus::False);
+    let moving: Vec<&Condition> =
+        moving.filter(|found| !deployment::SETTLING.contains(&found.reason.as_str())).collect();
     if moving.is_empty() {
         return condition("Progressing", ConditionStatus::False, "", "");
     }

@@ -4,21 +4,24 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, TryStreamExt, stream};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Service};
 use kube::api::Api;
-use kube::runtime::controller::{Action, Config, Controller};
+use kube::runtime::controller::{self, Action, Config, Controller};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{WatchStreamExt, reflector, watcher};
 use kube::{Client, Resource, ResourceExt};
 use portcullis_kube_api::ingress::{IngressController, OWNING_LABEL};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
+use tracing::warn;
 
 use super::cache::{Cache, Told, is_newer, lean};
+use super::others::Others;
 use super::pace::Pace;
-use super::{Enforcer, shared};
+use super::words::Words;
+use super::{Enforcer, Standing, shared};
 use crate::events::Events;
 use crate::router::RouterSettings;
 
@@ -45,6 +48,10 @@ const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_se
 /// How often one that was refused is looked at: another one may have given its domain up.
 pub(super) const LOOK_AGAIN: Duration = Duration::from_secs(15);
 
+/// What is most likely missing.
+const NOT_INSTALLED: &str =
+    "If the type is not installed: portcullis crds | kubectl apply --server-side -f -";
+
 /// How often what all routers share is looked at.
 const LOOK_AT_SHARED: Duration = Duration::from_secs(300);
 
@@ -53,6 +60,7 @@ const LOOK_AT_SHARED: Duration = Duration::from_secs(300);
 pub struct IngressControllers {
     client: Client,
     settings: IngressSettings,
+    standing: Standing,
 }
 
 pub(super) struct Context {
@@ -61,8 +69,12 @@ pub(super) struct Context {
     pub(super) controllers: Store<IngressController>,
     pub(super) services: Cache<Service>,
     pub(super) deployments: Cache<Deployment>,
+    pub(super) others: Others,
     pub(super) failures_of_providers: Cache<Event>,
     pub(super) events: Events,
+    pub(super) standing: Standing,
+    /// What was said by Events lately.
+    pub(super) words: Words,
     /// How often somebody was corrected.
     pub(super) pace: Pace,
     /// How often in a row something failed.
@@ -80,12 +92,17 @@ pub(super) struct Again;
 impl IngressControllers {
     /// Looks after them so.
     pub fn new(client: Client, settings: IngressSettings) -> Self {
-        IngressControllers { client, settings }
+        IngressControllers { client, settings, standing: Standing::default() }
+    }
+
+    /// How they stand, while they are looked after.
+    pub fn standing(&self) -> Standing {
+        self.standing.clone()
     }
 
     /// Does so until it is dropped.
     pub async fn run(self) {
-        let IngressControllers { client, settings } = self;
+        let IngressControllers { client, settings, standing } = self;
         let (one, ones) = mpsc::unbounded_channel();
         let (all, alls) = mpsc::unbounded_channel();
         let namespace = settings.namespace.clone();
@@ -107,6 +124,7 @@ impl IngressControllers {
             owned,
             owner_told(hear.clone()),
         );
+        let (others, watching_others) = Others::watch(&client, &settings.router, hear.clone());
         let failing =
             watcher::Config::default().fields("reason=SyncLoadBalancerFailed,involvedObject.kind=Service");
         let (failures, watching_failures) = Cache::watch(
@@ -128,6 +146,15 @@ impl IngressControllers {
             .default_backoff()
             .modify(lean)
             .reflect(writer)
+            .inspect_ok({
+                let standing = standing.clone();
+                // Who is gone without a word is counted no more.
+                move |event| {
+                    if let watcher::Event::Delete(gone) = event {
+                        standing.forget(gone.name());
+                    }
+                }
+            })
             .touched_objects();
         let controller = Controller::for_stream(events, controllers.clone())
             .with_config(Config::default().concurrency(settings.concurrency))
@@ -142,8 +169,11 @@ impl IngressControllers {
             controllers,
             services,
             deployments,
+            others,
             failures_of_providers: failures,
+            standing,
             pace: Pace::default(),
+            words: Words::default(),
             failures: Mutex::default(),
             written: Mutex::default(),
         });
@@ -151,20 +181,30 @@ impl IngressControllers {
             // Once for all: of several that wait for a store, only the last is woken.
             context.ready().await;
             let done = controller.run(reconcile, |_, error: &Never, _| match *error {}, Arc::clone(&context));
-            done.for_each(|_| std::future::ready(())).await;
+            done.for_each(|done| {
+                if let Err(controller::Error::QueueError(problem)) = done {
+                    warn!(%problem, remedy = NOT_INSTALLED, "IngressControllers cannot be watched");
+                }
+                std::future::ready(())
+            })
+            .await;
         };
         let sharing = async {
             loop {
-                shared::ensure(&context.client, &context.settings.router, context.settings.observe).await;
+                Box::pin(shared::ensure(&context.client, &context.settings.router, context.settings.observe))
+                    .await;
                 sleep(LOOK_AT_SHARED).await;
             }
         };
-        tokio::join!(reconciling, sharing, watching_services, watching_deployments, watching_failures);
+        let watching = Box::pin(async {
+            tokio::join!(watching_services, watching_deployments, watching_failures, watching_others)
+        });
+        tokio::join!(reconciling, sharing, context.sum_up(), watching);
     }
 }
 
 /// Hears whose object changed.
-fn owner_told<K: Resource>(hear: impl Fn(Option<String>)) -> impl Fn(Told<'_, K>) {
+pub(super) fn owner_told<K: Resource>(hear: impl Fn(Option<String>)) -> impl Fn(Told<'_, K>) {
     move |told| match told {
         Told::Object(object) => {
             if let Some(owner) = object.labels().get(OWNING_LABEL) {
@@ -202,6 +242,7 @@ impl Context {
     async fn ready(&self) {
         self.services.ready().await;
         self.deployments.ready().await;
+        self.others.ready().await;
         self.failures_of_providers.ready().await;
     }
 

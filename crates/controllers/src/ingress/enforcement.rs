@@ -5,15 +5,16 @@
 
 use k8s_openapi::api::core::v1::Service;
 use portcullis_core::{Cidr, Family};
+use portcullis_kube_api::enforced;
 use portcullis_kube_api::ingress::ConditionStatus;
 use portcullis_kube_api::ingress::ranges::Effective;
 
 use super::Look;
 
-/// Who keeps out whom the ranges do not let in.
+/// Who keeps out whom the ranges do not let in, where no provider says so on the Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Enforcer {
-    /// A provider of ours, or a platform that was tested: whatever a client tries, it is kept out.
+    /// The platform, which was tested: whatever a client tries, it is kept out.
     Everywhere(String),
     /// kube-proxy: on the addresses of the load balancer, for the families that have a range, and not on node ports.
     KubeProxy,
@@ -50,6 +51,19 @@ pub(super) fn enforced(look: &Look<'_>) -> (ConditionStatus, &'static str, Strin
             "Unreadable",
             format!("Some of the ranges of Service {key} cannot be read. See EvaluationConditionsDetected."),
         );
+    }
+    match enforced::enforced(service) {
+        Some((true, why)) => return (ConditionStatus::True, "Enforced", format!("Service {key}: {why}")),
+        Some((false, why)) => return no("NotEnforced", format!("Service {key}: {why}")),
+        None if enforced::there(service).is_some() => {
+            let told = look.sync_failure.map(|why| format!(" Whoever makes it told last: {why}"));
+            let told = told.unwrap_or_default();
+            return unknown(
+                "NotAppliedYet",
+                format!("The load balancer of Service {key} does not have these ranges yet.{told}"),
+            );
+        }
+        None => {}
     }
     match look.enforcer {
         Enforcer::Everywhere(who) => (
@@ -101,9 +115,19 @@ fn by_kube_proxy(service: &Service, key: &str, found: &Effective) -> (ConditionS
             ),
         );
     }
+    if spec.external_ips.iter().flatten().next().is_some() {
+        return no(
+            "ExternalAddressesOpen",
+            format!(
+                "Service {key} has addresses in spec.externalIPs, and kube-proxy lets everybody in there. Remove them."
+            ),
+        );
+    }
     let addresses = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     let mut addresses = addresses.and_then(|found| found.ingress.as_ref()).into_iter().flatten();
-    if !addresses.any(|address| address.ip.is_some()) {
+    // One of which others say that they pass traffic on is nothing to kube-proxy.
+    let is_seen = |mode: Option<&str>| mode.is_none_or(|mode| mode == "VIP");
+    if !addresses.any(|address| address.ip.is_some() && is_seen(address.ip_mode.as_deref())) {
         return (
             ConditionStatus::Unknown,
             "NoAddress",

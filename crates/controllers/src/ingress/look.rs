@@ -22,13 +22,15 @@ pub struct Look<'a> {
     pub deployment: Option<&'a Deployment>,
     /// Its load balancer Service, if that belongs to it.
     pub service: Option<&'a Service>,
-    /// What was tried with the load balancer Service and refused.
+    /// What is not carried out of it, while everything else is.
+    pub told: &'a [String],
+    /// What was tried with the load balancer Service and refused, or waits.
     pub failures: &'a [String],
     /// What was tried with the rest and refused.
     pub router_failures: &'a [String],
     /// What waits for a new load balancer.
     pub replacements: &'a [Replacement],
-    /// Why there is no load balancer yet, as whoever makes it tells.
+    /// Why its load balancer is not as wanted, as whoever makes it told last.
     pub sync_failure: Option<&'a str>,
     /// Who keeps out whom the ranges do not let in.
     pub enforcer: &'a Enforcer,

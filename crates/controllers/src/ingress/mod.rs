@@ -8,19 +8,27 @@ mod controller;
 mod deployment;
 mod enforcement;
 mod look;
+mod operator;
+mod others;
 mod pace;
 mod reconcile;
 mod shared;
+mod standing;
 mod status;
+mod surroundings;
 mod take_away;
 mod tell;
+mod words;
 
-pub use admission::admission;
+pub use admission::{admission, unsaid};
 pub use conditions::{Conditions, conditions};
 pub use controller::{IngressControllers, IngressSettings};
 pub use enforcement::Enforcer;
 pub use look::Look;
+pub use operator::summary;
+pub use standing::{Stand, Standing};
 pub use status::status;
+pub use surroundings::{ClusterConfig, Surroundings};
 
 #[cfg(test)]
 mod tests;

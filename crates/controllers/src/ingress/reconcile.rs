@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, DeleteParams, Preconditions};
 use kube::{Resource, ResourceExt};
-use portcullis_kube_api::ingress::{AUTO_DELETE, EndpointPublishingStrategy, IngressController};
+use portcullis_kube_api::ingress::{EndpointPublishingStrategy, IngressController, ignored, unchangeable};
 use tracing::warn;
 
 use super::carry_out::{Done, Failure, Wanted, carry_out};
 use super::controller::{Again, Context, LOOK_AGAIN};
-use super::{Look, admission, conditions, shared};
+use super::{Look, Stand, admission, conditions, others, shared, unsaid};
 use crate::events::Weight;
-use crate::router::{self, Replacement, belongs_to, replacement, strategy};
+use crate::router::{self, Present, Replacement, belongs_to, replacement, strategy};
 
 impl Context {
     /// Has everything as one `IngressController` wants it, and says how it stands; and when it has to be looked at again.
@@ -26,7 +26,7 @@ impl Context {
         if controller.metadata.deletion_timestamp.is_some() {
             return self.take_away(controller).await.map(|()| None);
         }
-        let controller = self.hold(controller).await?;
+        let controller = self.with_known_times(self.hold(controller).await?);
         let router = &self.settings.router;
         let all = self.controllers.state();
         let refusals = admission(&controller, all.iter().map(AsRef::as_ref), router);
@@ -39,19 +39,26 @@ impl Context {
             (deployment, found(self.services.get(&name), &controller), Vec::new())
         };
         let why = |failure: &Failure| failure.why.clone();
-        let failures: Vec<String> = service.failure.iter().map(why).collect();
-        let router_failures: Vec<String> = deployment.failure.iter().chain(&other).map(why).collect();
-        let replacements = if refusals.is_empty() {
+        let failures: Vec<String> = service.failure.iter().map(why).chain(service.waits.clone()).collect();
+        let router_failures = deployment.failure.iter().chain(&other).map(why);
+        let router_failures: Vec<String> = router_failures.chain(deployment.waits.clone()).collect();
+        let mut replacements = if refusals.is_empty() {
             self.replace(&controller, service.object.as_deref()).await
         } else {
             Vec::new()
         };
+        let told = self.tell_not_carried_out(&controller).await;
+        let unchangeable = unchangeable(&controller).into_iter();
+        replacements.extend(
+            unchangeable.map(|message| Replacement { what: "IngressController".to_owned(), message }),
+        );
         let sync_failure = service.object.as_deref().and_then(|service| self.sync_failure(service));
         let look = Look {
             controller: &controller,
             strategy: &strategy,
             domain: router::domain(&controller, router),
             refusals: &refusals,
+            told: &told,
             deployment: deployment.object.as_deref(),
             service: service.object.as_deref(),
             failures: &failures,
@@ -62,6 +69,8 @@ impl Context {
             now: Timestamp::now(),
         };
         let conditions = conditions(&look);
+        let stand = Stand { conditions: conditions.all.clone(), to_be_moved: conditions.to_be_moved.clone() };
+        self.standing.set(controller.name(), stand);
         self.tell_status(&look, &conditions).await?;
         let failed: Vec<&Failure> = deployment.failure.iter().chain(&service.failure).chain(&other).collect();
         for failure in &failed {
@@ -76,7 +85,19 @@ impl Context {
         }
         // Another one may give its domain up.
         let refused = (!refusals.is_empty()).then_some(LOOK_AGAIN);
-        Ok([conditions.again, refused].into_iter().flatten().min())
+        let again = others::look_again(&controller, deployment.object.as_deref());
+        Ok([conditions.again, refused, again].into_iter().flatten().min())
+    }
+
+    /// One that is only looked at does not have in its status since when something is so.
+    fn with_known_times(&self, controller: Arc<IngressController>) -> Arc<IngressController> {
+        if !self.settings.observe {
+            return controller;
+        }
+        let Some(known) = self.standing.of(controller.name()) else { return controller };
+        let mut controller = IngressController::clone(&controller);
+        controller.status.conditions = known.conditions;
+        Arc::new(controller)
     }
 
     /// How it is reached. What is refused does not count: what was admitted does.
@@ -94,19 +115,10 @@ impl Context {
     ) -> (Done<Deployment>, Done<Service>, Vec<Failure>) {
         let router = &self.settings.router;
         let is_ours = |metadata: &_| belongs_to(metadata, controller.name());
-        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &router.namespace);
         let services: Api<Service> = Api::namespaced(self.client.clone(), &router.namespace);
         let observe = self.settings.observe;
         let generation = controller.metadata.generation;
         let name = named("router", controller);
-        let deployment = Wanted {
-            name: &name,
-            object: router::deployment(controller, router),
-            is_ours: &is_ours,
-            changed: router::changed_deployment,
-            may_change: true,
-            observe,
-        };
         let balanced = Wanted {
             name: &name,
             object: router::load_balancer_service(controller, router),
@@ -126,18 +138,48 @@ impl Context {
             observe,
         };
         let internal = other(&internal_name, router::internal_service(controller, router));
-        let on_ports = other(&port_name, router::node_port_service(controller, router));
-        let (deployment, balanced, internal, on_ports) = tokio::join!(
-            carry_out(&deployments, &self.deployments, deployment),
+        let on_ports = found(self.services.get(&port_name), controller).object;
+        let present = Present { node_port: on_ports.as_deref(), ..Present::default() };
+        let on_ports = other(&port_name, router::node_port_service(controller, router, &present));
+        let ((deployment, mut failures), balanced, internal, on_ports, others) = tokio::join!(
+            self.carry_out_routers(controller),
             carry_out(&services, &self.services, balanced),
             carry_out(&services, &self.services, internal),
             carry_out(&services, &self.services, on_ports),
+            self.carry_out_others(controller, true),
         );
         if balanced.corrected {
             self.pace.corrected(&name, generation, Instant::now());
         }
-        let failures = internal.failure.into_iter().chain(on_ports.failure).collect();
+        failures.extend(internal.failure.into_iter().chain(on_ports.failure).chain(others));
         (deployment, balanced, failures)
+    }
+
+    /// Has its routers as wanted, and what they read.
+    async fn carry_out_routers(&self, controller: &IngressController) -> (Done<Deployment>, Vec<Failure>) {
+        let router = &self.settings.router;
+        let name = named("router", controller);
+        let certificate = match self.prepare(controller).await {
+            Ok(certificate) => certificate,
+            Err(failure) => {
+                let found = found(self.deployments.get(&name), controller);
+                return (Done { failure: Some(failure), ..found }, Vec::new());
+            }
+        };
+        let service = found(self.services.get(&name), controller).object;
+        let present = Present { service: service.as_deref(), certificate, ..Present::default() };
+        let wanted = Wanted {
+            name: &name,
+            object: router::deployment(controller, router, &present),
+            is_ours: &|metadata: &_| belongs_to(metadata, controller.name()),
+            changed: router::changed_deployment,
+            may_change: true,
+            observe: self.settings.observe,
+        };
+        let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &router.namespace);
+        let done = carry_out(&deployments, &self.deployments, wanted).await;
+        let failures = if done.failure.is_none() { self.tidy(controller).await } else { Vec::new() };
+        (done, failures)
     }
 
     /// What needs another load balancer; if the administrator said so beforehand, it gets one.
@@ -149,7 +191,8 @@ impl Context {
         };
         let found = replacement(controller, current, &desired, router);
         let goes = current.metadata.deletion_timestamp.is_some();
-        if found.is_empty() || goes || self.settings.observe || !controller.has_annotation(AUTO_DELETE) {
+        let may_go = router::may_be_replaced(controller, current);
+        if found.is_empty() || goes || self.settings.observe || !may_go {
             return found;
         }
         let what: Vec<&str> = found.iter().map(|one| one.what.as_str()).collect();
@@ -165,12 +208,23 @@ impl Context {
         found
     }
 
-    /// Why a Service has no load balancer, as whoever makes it told last.
-    fn sync_failure(&self, service: &Service) -> Option<String> {
-        let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-        if status.and_then(|status| status.ingress.as_ref()).is_some_and(|ingress| !ingress.is_empty()) {
-            return None;
+    /// What of it is not carried out. It is told by Events once, when it is new.
+    async fn tell_not_carried_out(&self, controller: &IngressController) -> Vec<String> {
+        let fixed = unchangeable(controller);
+        let mut left_out = ignored(controller);
+        left_out.extend(unsaid(controller, &self.settings.router));
+        if controller.status.observed_generation != controller.metadata.generation {
+            for (reason, messages) in [("NotChangeable", &fixed), ("Ignored", &left_out)] {
+                for message in messages {
+                    self.tell(controller, Weight::Warning, reason, message).await;
+                }
+            }
         }
+        fixed.into_iter().chain(left_out).collect()
+    }
+
+    /// Why a load balancer is not as wanted, as whoever makes it told last.
+    fn sync_failure(&self, service: &Service) -> Option<String> {
         let events = self.failures_of_providers.all().into_iter();
         let events = events.filter(|event| event.involved_object.uid == service.metadata.uid);
         let newest = events.max_by_key(|event| event.last_timestamp.as_ref().map(|time| time.0));
@@ -185,5 +239,5 @@ pub(super) fn named(prefix: &str, controller: &IngressController) -> String {
 /// An object as it is, if it belongs to the `IngressController`.
 fn found<K: Resource>(object: Option<Arc<K>>, controller: &IngressController) -> Done<K> {
     let object = object.filter(|object| belongs_to(object.meta(), controller.name()));
-    Done { object, failure: None, written: false, corrected: false }
+    Done { object, ..Done::default() }
 }

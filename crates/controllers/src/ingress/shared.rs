@@ -14,11 +14,28 @@ use crate::router::{self, RouterSettings, Step, is_shared, patch, step};
 /// Makes what is missing, and puts right what is ours.
 pub(super) async fn ensure(client: &Client, settings: &RouterSettings, observe: bool) {
     let cluster = client.clone();
-    make(&Api::all(cluster.clone()), &router::namespace(settings), observe).await;
-    make(&Api::namespaced(cluster.clone(), &settings.namespace), &router::service_account(settings), observe)
-        .await;
-    keep(&Api::all(cluster.clone()), router::cluster_role(), observe).await;
-    keep(&Api::all(cluster), router::cluster_role_binding(settings), observe).await;
+    let within = &settings.namespace;
+    let namespaces = Api::all(cluster.clone());
+    if settings.openshift {
+        keep(&namespaces, router::namespace(settings), |_| true, router::changed_namespace, observe).await;
+    } else {
+        // What is allowed in a namespace of others is theirs to say.
+        make(&namespaces, &router::namespace(settings), observe).await;
+    }
+    make(&Api::namespaced(cluster.clone(), within), &router::service_account(settings), observe).await;
+    let role = router::cluster_role(settings);
+    keep(&Api::all(cluster.clone()), role, is_shared, router::changed, observe).await;
+    let binding = router::cluster_role_binding(settings);
+    keep(&Api::all(cluster.clone()), binding, is_shared, router::changed, observe).await;
+    if let Some(authority) = router::service_authority(settings) {
+        make(&Api::namespaced(cluster.clone(), within), &authority, observe).await;
+    }
+    if let Some((metrics, metrics_bound, found, found_bound)) = router::collector(settings) {
+        make(&Api::all(cluster.clone()), &metrics, observe).await;
+        make(&Api::all(cluster.clone()), &metrics_bound, observe).await;
+        make(&Api::namespaced(cluster.clone(), within), &found, observe).await;
+        make(&Api::namespaced(cluster, within), &found_bound, observe).await;
+    }
 }
 
 /// Makes it, if it is not there. One that is there is used as it is, whosever it is.
@@ -36,8 +53,13 @@ where
 }
 
 /// Has it as it should be.
-async fn keep<K>(api: &Api<K>, object: K, observe: bool)
-where
+async fn keep<K>(
+    api: &Api<K>,
+    object: K,
+    is_ours: fn(&ObjectMeta) -> bool,
+    changed: fn(&K, &K) -> Option<K>,
+    observe: bool,
+) where
     K: k8s_openapi::Resource + Metadata<Ty = ObjectMeta> + Clone + Debug + DeserializeOwned + Serialize,
 {
     let name = object.metadata().name.clone().unwrap_or_default();
@@ -45,7 +67,7 @@ where
         Ok(have) => have,
         Err(problem) => return tell(&name, Err::<K, _>(problem)),
     };
-    match step(Some(object), have.as_ref(), is_shared, router::changed) {
+    match step(Some(object), have.as_ref(), is_ours, changed) {
         Step::Nothing | Step::Delete => {}
         Step::Foreign(problem) => warn!(%problem, "routers may lack rights"),
         _ if observe => info!(kind = K::KIND, name, "this would be written"),

@@ -1,7 +1,7 @@
 use portcullis_kube_api::ingress::{EndpointPublishingStrategy, IngressControllerStatus};
 
 use super::{Conditions, Look};
-use crate::router::selector;
+use crate::router::{as_made, selector};
 
 /// The status of an `IngressController` by what is known of it.
 ///
@@ -21,7 +21,7 @@ pub fn status(look: &Look<'_>, conditions: &Conditions) -> IngressControllerStat
         available_replicas: available.unwrap_or(0),
         selector: selector(controller),
         domain: kept(look.domain.unwrap_or_default().to_owned(), &before.domain),
-        endpoint_publishing_strategy: strategy.map(|strategy| with_ranges(strategy, look)),
+        endpoint_publishing_strategy: strategy.map(|strategy| as_it_is(strategy, look)),
         conditions: conditions.all.clone(),
         namespace_selector: controller.spec.namespace_selector.clone(),
         route_selector: controller.spec.route_selector.clone(),
@@ -29,11 +29,15 @@ pub fn status(look: &Look<'_>, conditions: &Conditions) -> IngressControllerStat
     }
 }
 
-/// The ranges in the status are those that count, whoever wrote them.
-fn with_ranges(mut strategy: EndpointPublishingStrategy, look: &Look<'_>) -> EndpointPublishingStrategy {
+/// The ranges in the status are those that count, whoever wrote them; and what a load balancer keeps as long as it stands is
+/// what it has.
+fn as_it_is(mut strategy: EndpointPublishingStrategy, look: &Look<'_>) -> EndpointPublishingStrategy {
     if let Some(load_balancer) = &mut strategy.load_balancer {
         let ranges = look.effective().ranges;
         load_balancer.allowed_source_ranges = (!ranges.is_empty()).then_some(ranges);
+        if let Some(service) = look.service {
+            as_made(load_balancer, service);
+        }
     }
     strategy
 }

@@ -8,15 +8,17 @@ use kube::ResourceExt;
 use kube::api::{Api, Patch, PatchParams};
 use portcullis_kube_api::ingress::IngressController;
 use serde_json::json;
-use tracing::info;
+use tracing::{info, warn};
 
 use super::carry_out::{Wanted, carry_out};
 use super::controller::{Again, Context};
 use super::reconcile::named;
+use crate::events::Weight;
 use crate::router::belongs_to;
 
-/// What holds an `IngressController` until its objects are gone.
-const FINALIZER: &str = "portcullis.dev/router";
+/// What holds an `IngressController` until its objects are gone. It is the one of OpenShift's operator: who takes over from the
+/// other finds what it knows, and lets go of it.
+const FINALIZER: &str = "ingresscontroller.operator.openshift.io/finalizer-ingresscontroller";
 
 impl Context {
     /// Holds it, so that it cannot go before its objects have.
@@ -74,10 +76,17 @@ impl Context {
         if done.object.is_some() || done.failure.is_some() {
             return Err(Again);
         }
+        let failures = self.take_others_away(controller).await;
+        if let Some(failure) = failures.first() {
+            warn!(controller = controller.name(), why = failure.why, "it cannot be let go of");
+            self.tell(controller, Weight::Warning, "SyncFailed", &failure.why).await;
+            return Err(Again);
+        }
         let mut finalizers = controller.finalizers().to_vec();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         self.set_finalizers(controller, &finalizers).await?;
         self.written().remove(controller.name());
+        self.standing.forget(controller.name());
         self.pace.forget(&named("router", controller));
         Ok(())
     }

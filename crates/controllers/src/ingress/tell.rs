@@ -22,7 +22,12 @@ impl Context {
             info!(controller = controller.name(), ?status, "this would be its status");
             return Ok(());
         }
-        let patch = json!({"status": router::patch(&controller.status, &status)});
+        // Refused if somebody wrote meanwhile: the list of conditions is written as a whole, and others' are in it.
+        let version = controller.metadata.resource_version.as_ref();
+        let patch = json!({
+            "metadata": {"resourceVersion": version},
+            "status": router::patch(&controller.status, &status),
+        });
         let done =
             self.api().patch_status(controller.name(), &PatchParams::default(), &Patch::Merge(patch)).await;
         match done {
@@ -32,6 +37,8 @@ impl Context {
                 Ok(())
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            // It is told of soon, and looked at again then.
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(Again),
             Err(problem) => {
                 warn!(controller = controller.name(), %problem, "its status cannot be written");
                 Err(Again)
@@ -62,8 +69,8 @@ impl Context {
         reason: &str,
         message: &str,
     ) {
-        // Who only watches writes nowhere; the log has it.
-        if !self.settings.observe {
+        // Who only watches writes nowhere; the log has it. Who is told the same again and again hears it now and then.
+        if !self.settings.observe && self.words.are_new(controller.name(), reason, message) {
             self.events.tell(controller, weight, reason, message).await;
         }
     }

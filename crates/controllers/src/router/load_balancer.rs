@@ -3,10 +3,11 @@
 use k8s_openapi::api::core::v1::Service;
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_kube_api::ingress::ranges::{Said, write};
-use portcullis_kube_api::ingress::{IngressController, OWNING_LABEL, PublishingType};
+use portcullis_kube_api::ingress::{IngressController, PublishingType, Scope};
 use serde_json::json;
 
-use super::annotations::{MANAGED, annotations};
+use super::annotations::{annotations, is_local, kept};
+use super::services::labels;
 use super::{POD_LABEL, Platform, RouterSettings, object, strategy};
 
 /// The Service that has a load balancer made for a router, if it is reached by one.
@@ -21,13 +22,13 @@ pub fn load_balancer_service(controller: &IngressController, settings: &RouterSe
         "metadata": {
             "name": format!("router-{name}"),
             "namespace": settings.namespace,
-            "labels": {OWNING_LABEL: name},
+            "labels": labels(controller),
             "annotations": annotations(controller, &load_balancer, settings),
         },
         "spec": {
             "type": "LoadBalancer",
             // Clients keep their addresses, and a node without a router gets nothing.
-            "externalTrafficPolicy": "Local",
+            "externalTrafficPolicy": if is_local(settings.platform) { "Local" } else { "Cluster" },
             "internalTrafficPolicy": "Cluster",
             "selector": {POD_LABEL: name},
             "ports": [
@@ -41,7 +42,7 @@ pub fn load_balancer_service(controller: &IngressController, settings: &RouterSe
     let ranges = controller.wanted_ranges();
     spec.load_balancer_source_ranges = (!ranges.is_empty()).then(|| ranges.to_vec());
     let parameters = load_balancer.provider_parameters.unwrap_or_default();
-    if settings.platform == Platform::OpenStack {
+    if settings.platform == Platform::OpenStack && load_balancer.scope != Scope::Internal {
         spec.load_balancer_ip = parameters.openstack.and_then(|openstack| openstack.floating_ip);
     }
     Some(service)
@@ -51,11 +52,10 @@ pub fn load_balancer_service(controller: &IngressController, settings: &RouterSe
 /// balancer. Ports, type, selector, policies, node ports and the address are left to whoever edits them.
 pub fn changed_load_balancer(current: &Service, desired: &Service) -> Option<Service> {
     let mut changed = current.clone();
-    let wanted = desired.metadata.annotations.clone().unwrap_or_default();
     let annotations = changed.metadata.annotations.get_or_insert_default();
-    for key in MANAGED {
-        match wanted.get(key) {
-            Some(value) => drop(annotations.insert(key.to_owned(), value.clone())),
+    for (key, value) in kept(current, desired) {
+        match value {
+            Some(value) => drop(annotations.insert(key.to_owned(), value)),
             None => drop(annotations.remove(key)),
         }
     }

@@ -5,16 +5,25 @@
 
 mod access;
 mod annotations;
+mod copies;
 mod deployment;
+mod environment;
 mod load_balancer;
+mod logging;
+mod others;
 mod overlay;
+mod placement;
 mod replacement;
 mod services;
 mod step;
+mod tls;
+mod volumes;
 
 use std::collections::BTreeMap;
 
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use portcullis_kube_api::ingress::options::TlsProfile;
 use portcullis_kube_api::ingress::{
     AwsLoadBalancerType, AwsParameters, EndpointPublishingStrategy, HostNetworkStrategy, IngressController,
     LoadBalancerStrategy, OWNING_LABEL, ProtocolStrategy, ProviderParameters, PublishingType, Scope,
@@ -22,13 +31,21 @@ use portcullis_kube_api::ingress::{
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-pub use access::{cluster_role, cluster_role_binding, namespace, service_account};
+pub use access::{
+    changed_namespace, cluster_role, cluster_role_binding, collector, namespace, service_account,
+    service_authority,
+};
+pub use annotations::{as_made, is_internal};
+pub use copies::{Copied, changed_config, copied, copies};
 pub use deployment::{changed_deployment, deployment, selector};
 pub use load_balancer::{changed_load_balancer, load_balancer_service};
+pub use logging::log_config;
+pub use others::{ServiceMonitor, class_name, disruption_budget, ingress_class, is_of, service_monitor};
 pub use overlay::{changed, patch};
-pub use replacement::{Replacement, replacement};
+pub use replacement::{Replacement, may_be_replaced, replacement};
 pub use services::{internal_service, node_port_service};
 pub use step::{Step, step};
+pub use volumes::{certificate, named_certificate, usual_certificate};
 
 /// The label by which objects that all routers share are ours.
 const MANAGED_BY: (&str, &str) = ("app.kubernetes.io/managed-by", "portcullis");
@@ -38,6 +55,7 @@ const POD_LABEL: &str = "ingresscontroller.operator.openshift.io/deployment-ingr
 
 /// What all routers have in common.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct RouterSettings {
     /// The namespace that routers run in.
     pub namespace: String,
@@ -45,6 +63,8 @@ pub struct RouterSettings {
     pub image: String,
     /// The class of load balancer Services; none where the cluster's cloud provider makes load balancers.
     pub load_balancer_class: Option<String>,
+    /// Whether whoever makes load balancers of that class makes only network load balancers.
+    pub network_only: bool,
     /// What the cluster runs on.
     pub platform: Platform,
     /// Whether there is one node for everything.
@@ -55,10 +75,70 @@ pub struct RouterSettings {
     pub default_aws_type: AwsLoadBalancerType,
     /// Tags for what is made on AWS.
     pub aws_tags: BTreeMap<String, String>,
+    /// Whether the cluster is OpenShift, which has an authority for Services, and its own rules for pods.
+    pub openshift: bool,
+    /// Whether somebody collects metrics by what the group monitoring.coreos.com says.
+    pub monitoring: bool,
+    /// The namespace with `ConfigMaps` that `IngressControllers` name.
+    pub config_namespace: String,
+    /// The labels of nodes that routers run on where an `IngressController` says nothing about it.
+    pub node_labels: BTreeMap<String, String>,
+    /// The addresses that pods have.
+    pub addresses: AddressMode,
+    /// Whether HTTP/2 is spoken where an `IngressController` says nothing about it.
+    pub http2: bool,
+    /// Which protocols and ciphers are spoken where an `IngressController` says nothing about it.
+    pub tls_profile: TlsProfile,
+}
+
+impl Default for RouterSettings {
+    fn default() -> Self {
+        RouterSettings {
+            namespace: "openshift-ingress".to_owned(),
+            image: String::new(),
+            load_balancer_class: None,
+            network_only: false,
+            platform: Platform::default(),
+            single_replica: false,
+            default_domain: None,
+            default_aws_type: AwsLoadBalancerType::default(),
+            aws_tags: BTreeMap::new(),
+            openshift: false,
+            monitoring: false,
+            config_namespace: "openshift-config".to_owned(),
+            node_labels: BTreeMap::new(),
+            addresses: AddressMode::default(),
+            http2: false,
+            tls_profile: TlsProfile::default(),
+        }
+    }
+}
+
+/// The addresses that pods have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AddressMode {
+    /// Those of IPv4.
+    #[default]
+    V4,
+    /// Those of IPv6.
+    V6,
+    /// Both.
+    Both,
+}
+
+/// What is there already, as far as it decides about the routers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Present<'a> {
+    /// The load balancer Service, if it belongs to the `IngressController`.
+    pub service: Option<&'a Service>,
+    /// The Service on ports of nodes, if it belongs to the `IngressController`.
+    pub node_port: Option<&'a Service>,
+    /// Whether there is a certificate under the usual name.
+    pub certificate: bool,
 }
 
 /// What a cluster runs on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Platform {
     /// Amazon Web Services.
     Aws,
@@ -75,28 +155,37 @@ pub enum Platform {
     /// Machines without a cloud.
     BareMetal,
     /// Something else.
+    #[default]
     Other,
 }
 
 impl Platform {
     /// Whether routers are reached by a load balancer unless somebody says otherwise.
-    fn has_load_balancers(self) -> bool {
+    pub fn has_load_balancers(self) -> bool {
         matches!(self, Platform::Aws | Platform::Azure | Platform::Gcp | Platform::Ibm | Platform::PowerVs)
     }
 }
 
 /// How an `IngressController` is reached, with what it leaves open filled in.
+///
+/// The type that was admitted stays. Where the spec says nothing about it, or wants another, what was admitted goes on.
 pub fn strategy(controller: &IngressController, settings: &RouterSettings) -> EndpointPublishingStrategy {
     let given = controller.spec.endpoint_publishing_strategy.clone();
-    let admitted = controller.status.endpoint_publishing_strategy.as_ref().map(|found| found.type_.clone());
-    let mut full = given.unwrap_or_else(|| EndpointPublishingStrategy {
-        type_: admitted.unwrap_or_else(|| usual_type(settings.platform)),
-        ..EndpointPublishingStrategy::default()
-    });
+    let admitted = controller.status.endpoint_publishing_strategy.as_ref();
+    let mut full = match (given, admitted) {
+        (Some(given), Some(admitted)) if given.type_ != admitted.type_ => admitted.clone(),
+        (Some(given), _) => given,
+        (None, Some(admitted)) => admitted.clone(),
+        (None, None) => {
+            let type_ = usual_type(settings.platform);
+            EndpointPublishingStrategy { type_, ..EndpointPublishingStrategy::default() }
+        }
+    };
     let is = |type_: &PublishingType| full.type_ == *type_;
     let (balanced, on_hosts) = (is(&PublishingType::LoadBalancerService), is(&PublishingType::HostNetwork));
     let (on_ports, private) = (is(&PublishingType::NodePortService), is(&PublishingType::Private));
-    full.load_balancer = balanced.then(|| full_load_balancer(full.load_balancer.take(), settings));
+    let before = admitted.and_then(|admitted| admitted.load_balancer.as_ref());
+    full.load_balancer = balanced.then(|| full_load_balancer(full.load_balancer.take(), before, settings));
     full.host_network = on_hosts.then(|| full_host_network(full.host_network.take()));
     full.node_port = on_ports.then(|| full_protocol(full.node_port.take()));
     full.private = private.then(|| full_protocol(full.private.take()));
@@ -113,6 +202,7 @@ fn usual_type(platform: Platform) -> PublishingType {
 
 fn full_load_balancer(
     given: Option<LoadBalancerStrategy>,
+    admitted: Option<&LoadBalancerStrategy>,
     settings: &RouterSettings,
 ) -> LoadBalancerStrategy {
     let mut full = given.unwrap_or_default();
@@ -125,12 +215,32 @@ fn full_load_balancer(
             type_: "AWS".to_owned(),
             ..ProviderParameters::default()
         });
-        parameters.aws.get_or_insert_with(|| AwsParameters {
-            type_: settings.default_aws_type.clone(),
-            ..AwsParameters::default()
+        // What the cluster wants by now is for those that come; this one has a load balancer.
+        let admitted = admitted.and_then(|admitted| admitted.provider_parameters.as_ref()?.aws.clone());
+        parameters.aws.get_or_insert_with(|| {
+            let usual =
+                || AwsParameters { type_: settings.default_aws_type.clone(), ..AwsParameters::default() };
+            let mut taken = admitted.clone().unwrap_or_else(usual);
+            // One that was made by somebody else waits to be replaced by one of this type.
+            if settings.network_only {
+                taken.type_ = AwsLoadBalancerType::Network;
+            }
+            taken
         });
+        fill_in_protocol(parameters, admitted);
     }
     full
+}
+
+/// How a network load balancer says who a client is stays as it was admitted, where the spec says nothing about it.
+fn fill_in_protocol(parameters: &mut ProviderParameters, admitted: Option<AwsParameters>) {
+    let Some(aws) = &mut parameters.aws else { return };
+    let protocol = admitted.and_then(|admitted| admitted.network_load_balancer?.protocol);
+    if aws.type_ == AwsLoadBalancerType::Network
+        && let Some(protocol) = protocol.filter(|protocol| !protocol.is_empty())
+    {
+        aws.network_load_balancer.get_or_insert_default().protocol.get_or_insert(protocol);
+    }
 }
 
 fn full_host_network(given: Option<HostNetworkStrategy>) -> HostNetworkStrategy {
@@ -149,10 +259,11 @@ fn full_protocol(given: Option<ProtocolStrategy>) -> ProtocolStrategy {
     ProtocolStrategy { protocol: Some(given.unwrap_or_else(|| "TCP".to_owned())) }
 }
 
-/// The domain that an `IngressController` serves.
+/// The domain that an `IngressController` serves: the one that was admitted, for as long as it lives.
 pub fn domain<'a>(controller: &'a IngressController, settings: &'a RouterSettings) -> Option<&'a str> {
     let usual = settings.default_domain.as_deref().filter(|domain| !domain.is_empty());
-    controller.wanted_domain().or(usual)
+    let admitted = Some(controller.status.domain.as_str()).filter(|domain| !domain.is_empty());
+    admitted.or_else(|| controller.wanted_domain()).or(usual)
 }
 
 /// How many routers an `IngressController` wants.

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::Service;
-use portcullis_kube_api::ingress::IngressController;
+use portcullis_kube_api::ingress::ranges::{Said, effective};
+use portcullis_kube_api::ingress::{AUTO_DELETE, AwsLoadBalancerType, IngressController};
 use serde_json::{Value, json};
 
-use super::annotations::{AWS_EIPS, AWS_INTERNAL, AWS_SUBNETS, AWS_TYPE, IBM_IP_TYPE, OPENSTACK_INTERNAL};
+use super::annotations::{
+    self, AWS_EIPS, AWS_INTERNAL, AWS_SUBNETS, AWS_TYPE, IBM_IP_TYPE, OPENSTACK_INTERNAL,
+};
 use super::{Platform, RouterSettings};
 
 /// What is wanted and needs another load balancer.
@@ -27,6 +30,17 @@ struct Fixed {
     back: Value,
 }
 
+/// Whether a load balancer may be replaced without a word: if the administrator said so beforehand, and nobody is let in by
+/// it. Ranges that stand on its Service alone would be gone with it.
+pub fn may_be_replaced(controller: &IngressController, current: &Service) -> bool {
+    controller.has_annotation(AUTO_DELETE) && !is_limited_by_hand(controller, current)
+}
+
+/// Whether only the Service says who may connect.
+fn is_limited_by_hand(controller: &IngressController, current: &Service) -> bool {
+    controller.wanted_ranges().is_empty() && effective(Said::by(current)).place.is_some()
+}
+
 /// What of a load balancer that is there can only be had by another one.
 ///
 /// Only what the Service itself says counts: where a platform has no word for something, nothing is waited for.
@@ -42,6 +56,9 @@ pub fn replacement(
         fixed.push(Some(aws_list("subnets", AWS_SUBNETS, current, desired)));
         fixed.push(Some(aws_list("Elastic IPs", AWS_EIPS, current, desired)));
     }
+    if settings.platform == Platform::OpenStack {
+        fixed.push(floating_address(current, desired));
+    }
     let fixed = fixed.into_iter().flatten().filter(|fixed| fixed.is != fixed.wanted);
     let mut all: Vec<Replacement> = fixed
         .map(|fixed| Replacement {
@@ -50,6 +67,15 @@ pub fn replacement(
         })
         .collect();
     all.extend(class(current, desired));
+    if is_limited_by_hand(controller, current) {
+        let first = format!(
+            " First give the ranges of Service {} to spec.endpointPublishingStrategy.loadBalancer.allowedSourceRanges: they would be gone with it, and everybody let in.",
+            key(current)
+        );
+        for waits in &mut all {
+            waits.message.push_str(&first);
+        }
+    }
     all
 }
 
@@ -76,15 +102,31 @@ fn scope(current: &Service, desired: &Service, platform: Platform) -> Option<Fix
 }
 
 fn aws_type(current: &Service, desired: &Service) -> Option<Fixed> {
-    let word = |service| if annotation(service, AWS_TYPE) == Some("nlb") { "NLB" } else { "Classic" };
-    let is = word(current);
-    // Whatever else is there, others made it so: `external`, for one.
-    let known = matches!(annotation(current, AWS_TYPE), None | Some("nlb"));
-    known.then(|| Fixed {
+    let word = |service| match annotations::aws_type(service)? {
+        AwsLoadBalancerType::Network => Some("NLB"),
+        _ => Some("Classic"),
+    };
+    // Whatever others made stays so: `external`, for one.
+    let (is, wanted) = (word(current)?, word(desired)?);
+    Some(Fixed {
         what: "type",
         is: is.to_owned(),
-        wanted: word(desired).to_owned(),
+        wanted: wanted.to_owned(),
         back: json!({"providerParameters": {"type": "AWS", "aws": {"type": is}}}),
+    })
+}
+
+/// A floating IP that another one is wanted for. One that somebody else chose, while none is wanted, stays.
+fn floating_address(current: &Service, desired: &Service) -> Option<Fixed> {
+    let address = |service: &Service| service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.clone());
+    let wanted = address(desired).filter(|address| !address.is_empty())?;
+    let is = address(current).unwrap_or_default();
+    let back = json!({"floatingIP": is});
+    Some(Fixed {
+        what: "floating IP",
+        is: if is.is_empty() { "chosen by OpenStack".to_owned() } else { is },
+        wanted,
+        back: json!({"providerParameters": {"type": "OpenStack", "openstack": back}}),
     })
 }
 

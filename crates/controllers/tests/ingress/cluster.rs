@@ -1,7 +1,5 @@
 //! `IngressControllers` in namespaces of a test's own, and who looks after them.
 
-use std::collections::BTreeMap;
-
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_controllers::ingress::{Enforcer, IngressControllers, IngressSettings};
 use portcullis_controllers::router::{Platform, RouterSettings};
@@ -10,6 +8,15 @@ use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{eventually, kubernetes};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+
+/// The definition of the type, with changes.
+pub(crate) fn definition(kubernetes: &Kubernetes, change: impl FnOnce(&mut Value)) -> String {
+    let read = ["create", "--dry-run=client", "-o", "json", "-f", "-"];
+    let text = kubernetes.kubectl_as(kubernetes.kubeconfig(), &read, CRD).unwrap();
+    let mut definition: Value = serde_json::from_str(&text).unwrap();
+    change(&mut definition);
+    definition.to_string()
+}
 
 /// A test's own part of a cluster.
 pub(crate) struct Cluster<'a> {
@@ -28,11 +35,21 @@ impl<'a> Cluster<'a> {
     /// The same on another Kubernetes, with another definition of the type.
     pub(crate) fn on(kubernetes: &'a Kubernetes, definition: &str, name: &'static str) -> Self {
         kubernetes.apply_types(definition).unwrap();
-        let cluster = Cluster { kubernetes, name };
+        Self::without_type(kubernetes, name)
+    }
+
+    /// The same with no definition of the type at all.
+    pub(crate) fn without_type(kubernetes: &'a Kubernetes, name: &'static str) -> Self {
+        let cluster = Self::of(kubernetes, name);
         for namespace in [cluster.controllers(), cluster.routers()] {
             kubernetes.kubectl(&["create", "namespace", &namespace]).unwrap();
         }
         cluster
+    }
+
+    /// One that is there already.
+    pub(crate) fn of(kubernetes: &'a Kubernetes, name: &'static str) -> Self {
+        Cluster { kubernetes, name }
     }
 
     pub(crate) fn controllers(&self) -> String {
@@ -43,32 +60,43 @@ impl<'a> Cluster<'a> {
         format!("{}-routers", self.name)
     }
 
-    pub(crate) async fn client(&self) -> kube::Client {
+    /// How its API is reached.
+    pub(crate) async fn config(&self) -> kube::Config {
         let config = Kubeconfig::read_from(self.kubernetes.kubeconfig()).unwrap();
-        let config =
-            kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
-        kube::Client::try_from(config).unwrap()
+        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap()
     }
 
-    /// Starts to look after it.
-    pub(crate) async fn start(&self, platform: Platform) -> JoinHandle<()> {
-        let settings = IngressSettings {
+    pub(crate) async fn client(&self) -> kube::Client {
+        kube::Client::try_from(self.config().await).unwrap()
+    }
+
+    /// How it is looked after.
+    pub(crate) fn settings(&self, platform: Platform) -> IngressSettings {
+        IngressSettings {
             namespace: self.controllers(),
             router: RouterSettings {
                 namespace: self.routers(),
                 image: "registry.example.com/router:1".to_owned(),
                 load_balancer_class: Some("example.com/none".to_owned()),
                 platform,
-                single_replica: false,
-                default_domain: None,
                 default_aws_type: AwsLoadBalancerType::Network,
-                aws_tags: BTreeMap::new(),
+                config_namespace: self.controllers(),
+                ..RouterSettings::default()
             },
             enforcer: Enforcer::Unknown,
             concurrency: 16,
             observe: false,
             host: "test".to_owned(),
-        };
+        }
+    }
+
+    /// Starts to look after it.
+    pub(crate) async fn start(&self, platform: Platform) -> JoinHandle<()> {
+        self.start_with(self.settings(platform)).await
+    }
+
+    /// The same, in another way.
+    pub(crate) async fn start_with(&self, settings: IngressSettings) -> JoinHandle<()> {
         tokio::spawn(IngressControllers::new(self.client().await, settings).run())
     }
 
@@ -78,6 +106,18 @@ impl<'a> Cluster<'a> {
             name,
             json!({
                 "domain": format!("{name}.example.com"),
+                "endpointPublishingStrategy": {"type": "LoadBalancerService", "loadBalancer": load_balancer},
+            }),
+        );
+    }
+
+    /// The same without routers, of which there is nothing to wait for: all that moves is its load balancer Service.
+    pub(crate) fn apply_alone(&self, name: &str, load_balancer: Value) {
+        self.apply_spec(
+            name,
+            json!({
+                "domain": format!("{name}.example.com"),
+                "replicas": 0,
                 "endpointPublishingStrategy": {"type": "LoadBalancerService", "loadBalancer": load_balancer},
             }),
         );
@@ -135,6 +175,24 @@ impl<'a> Cluster<'a> {
         self.get(&self.routers(), "service", &format!("router-{name}"))
     }
 
+    /// A `ConfigMap` beside routers; null, if there is none.
+    pub(crate) fn config_map(&self, name: &str) -> Value {
+        self.get(&self.routers(), "configmap", name)
+    }
+
+    /// Its budget; null, if there is none.
+    pub(crate) fn budget(&self, name: &str) -> Value {
+        self.get(&self.routers(), "poddisruptionbudget", &format!("router-{name}"))
+    }
+
+    pub(crate) fn apply_types(&self, definition: &str) {
+        self.kubernetes.apply_types(definition).unwrap();
+    }
+
+    pub(crate) fn apply_object(&self, object: &Value) {
+        self.kubernetes.apply(&object.to_string()).unwrap();
+    }
+
     /// Its Deployment; null, if there is none.
     pub(crate) fn deployment(&self, name: &str) -> Value {
         self.get(&self.routers(), "deployment", &format!("router-{name}"))
@@ -144,6 +202,13 @@ impl<'a> Cluster<'a> {
     pub(crate) fn edit_service(&self, name: &str, patch: &Value) {
         let (service, patch) = (format!("router-{name}"), patch.to_string());
         self.kubectl(&["patch", "service", &service, "-n", &self.routers(), "--type=merge", "-p", &patch]);
+    }
+
+    /// The same for its status.
+    pub(crate) fn edit_service_status(&self, name: &str, patch: &Value) {
+        let (service, namespace, patch) = (format!("router-{name}"), self.routers(), patch.to_string());
+        let patch = ["--subresource=status", "--type=merge", "-p", &patch];
+        self.kubectl(&[&["patch", "service", &service, "-n", &namespace][..], &patch].concat());
     }
 
     /// One condition, as `Status/Reason`.

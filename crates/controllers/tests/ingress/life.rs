@@ -90,12 +90,19 @@ async fn another_scope_waits() {
     let annotations = cluster.service("shop")["metadata"]["annotations"].clone();
     assert_eq!(annotations["service.beta.kubernetes.io/aws-load-balancer-internal"], "true");
 
-    // As the administrator said beforehand.
+    // As the administrator said beforehand; but not while only the Service says who may connect.
     let second = uid();
     let annotate = format!("{AUTO_DELETE}=");
     cluster.kubectl(&["annotate", "ingresscontroller", "shop", "-n", &cluster.controllers(), &annotate]);
+    cluster.apply("shop", json!({"scope": "External"}));
+    eventually("it waits", || {
+        let message = cluster.full_condition("shop", "LoadBalancerProgressing")["message"].to_string();
+        message.contains("First give the ranges of Service scope-routers/router-shop")
+    });
+    assert_eq!((uid(), ranges(&cluster, "shop")), (second.clone(), json!(["192.0.2.0/24"])));
     cluster.apply("shop", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
     eventually("another Service", || uid().is_string() && uid() != second);
+    assert_eq!(ranges(&cluster, "shop"), json!(["192.0.2.0/24"]));
     cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
     running.abort();
 }

@@ -4,7 +4,14 @@
 #![allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
 
 mod cluster;
+mod cuts;
+mod killed;
+mod kills;
 mod life;
+mod operator;
+mod others;
+mod packets;
 mod router;
 mod table;
 mod trouble;
+mod upgrade;

@@ -41,7 +41,7 @@ async fn every_row() {
         let name = format!("row{row}");
         let annotations = annotation.map_or_else(|| json!({}), |text| json!({SOURCE_RANGES: text}));
         cluster.leave_service(&name, field, annotations, true);
-        cluster.apply(&name, json!({"scope": "External", "allowedSourceRanges": spec}));
+        cluster.apply_alone(&name, json!({"scope": "External", "allowedSourceRanges": spec}));
     }
     let running = cluster.start(Platform::BareMetal).await;
     for (row, spec, annotation, _, after, gone) in TABLE {
@@ -54,9 +54,8 @@ async fn every_row() {
         };
         cluster.wait_for(&name, "LoadBalancerProgressing", progressing);
         cluster.wait_for(&name, "EvaluationConditionsDetected", detected);
-        if told {
-            cluster.wait_for(&name, "Progressing", "True/IngressControllerProgressing");
-        }
+        let moves = if told { "True/IngressControllerProgressing" } else { "False/" };
+        cluster.wait_for(&name, "Progressing", moves);
         let service = cluster.service(&name);
         let written = service["spec"]["loadBalancerSourceRanges"].as_array().cloned().unwrap_or_default();
         assert_eq!(json!(written), json!(after), "row {row}");

@@ -10,7 +10,7 @@ use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::{eventually, kubernetes_in};
 use serde_json::{Value, json};
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, definition};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_of_others_is_left_alone() {
@@ -65,7 +65,23 @@ async fn what_a_service_refuses_is_told() {
 /// What Kubernetes takes and others stumble over: the status goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_status_does_not_freeze() {
-    let cluster = Cluster::new("freeze");
+    // A type that takes ranges in a plain form only, also in the status, as OpenShift's does.
+    let kubernetes = kubernetes_in(&Namespace::host());
+    let strict = definition(&kubernetes, |definition| {
+        let mut schema = json!({
+            "type": "array",
+            "items": {"type": "string", "pattern": r"^([0-9]{1,3}\.){3}[0-9]{1,3}/[0-9]{1,2}$|^[0-9a-fA-F:]+/[0-9]{1,3}$"},
+        });
+        for key in ["allowedSourceRanges", "loadBalancer", "endpointPublishingStrategy"] {
+            schema = json!({
+                "type": "object",
+                "x-kubernetes-preserve-unknown-fields": true,
+                "properties": {key: schema},
+            });
+        }
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = schema;
+    });
+    let cluster = Cluster::on(&kubernetes, &strict, "freeze");
     cluster.leave_service("spaces", &[], json!({SOURCE_RANGES: "10.0.0.0/8, 192.0.2.0/24 "}), true);
     cluster.leave_service("padded", &[" 10.0.0.0/8 ", "::ffff:192.0.2.0/120"], json!({}), true);
     let running = cluster.start(Platform::BareMetal).await;
@@ -80,6 +96,13 @@ async fn the_status_does_not_freeze() {
             cluster.controller(name)["status"]["observedGeneration"].as_i64() > before.as_i64()
         });
     }
+    // The type really refuses what was read there.
+    let refused = json!({"status": {"endpointPublishingStrategy": {"type": "LoadBalancerService", "loadBalancer": {"scope": "External", "allowedSourceRanges": [" 10.0.0.0/8"]}}}});
+    let patch = ["patch", "ingresscontroller", "spaces", "--subresource=status", "--type=merge", "-p"];
+    let namespace = cluster.controllers();
+    let refused = refused.to_string();
+    let refused = [&patch[..], &[&refused, "-n", &namespace]].concat();
+    assert!(kubernetes.kubectl(&refused).unwrap_err().to_string().contains("should match"));
     running.abort();
 }
 
@@ -124,6 +147,13 @@ async fn two_who_write_the_same_do_not_race() {
         found["message"].as_str().unwrap_or_default().contains("changed by somebody else again and again")
     });
     rival.abort();
+    let namespace = cluster.controllers();
+    let events = ["get", "events", "-n", &namespace, "-o", "jsonpath={.items[?(@.reason==\"SyncFailed\")]}"];
+    let told = cluster.kubectl(&events);
+    assert!(told.contains("changed by somebody else again and again"), "{told}");
+    // However often the other one wrote, it was told of a few times.
+    let count = told.split("\"count\":").nth(1).and_then(|rest| rest.split([',', '}']).next()).unwrap();
+    assert!(count.trim().parse::<u32>().unwrap() < 5, "{told}");
     assert_eq!(cluster.condition("shop", "SourceRangesEnforced"), "False/NotApplied");
     apply("198.51.100.0/24");
     cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
@@ -173,16 +203,41 @@ async fn what_only_we_refuse() {
         });
         stays();
     }
-    let private = json!({"domain": "shop.example.com", "endpointPublishingStrategy": {"type": "Private"}});
-    cluster.apply_spec("shop", private);
-    eventually("another type is refused", || {
+    let many = (0..4097).map(|number| format!("10.0.{}.{}/32", number / 256, number % 256));
+    apply(json!(many.collect::<Vec<_>>()));
+    eventually("so many are too many", || {
         let message = cluster.full_condition("shop", "Admitted")["message"].clone();
-        message.as_str().unwrap_or_default().contains("the type cannot be changed")
+        message.as_str().unwrap_or_default().contains("there are 4097, and at most 4096 are taken")
     });
     stays();
-    assert_eq!(cluster.condition("shop", "LoadBalancerManaged"), "True/WantedByEndpointPublishingStrategy");
     apply(json!(["198.51.100.0/24"]));
     cluster.wait_for("shop", "Admitted", "True/Valid");
     eventually("it goes on", || cluster.effective("shop") == json!(["198.51.100.0/24"]));
+    running.abort();
+}
+
+/// What cannot be changed is told, and everything else goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_admitted_goes_on() {
+    let kubernetes = kubernetes_in(&Namespace::host());
+    let cluster = Cluster::on(&kubernetes, LAX, "admitted");
+    let running = cluster.start(Platform::BareMetal).await;
+    cluster.apply("shop", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    let uid = cluster.service("shop")["metadata"]["uid"].clone();
+    let load_balancer = json!({"scope": "External", "allowedSourceRanges": ["198.51.100.0/24"]});
+    let spec = json!({"domain": "other.example.com", "endpointPublishingStrategy": {"type": "Private", "loadBalancer": load_balancer}});
+    cluster.apply_spec("shop", spec);
+    eventually("ranges go on", || cluster.effective("shop") == json!(["198.51.100.0/24"]));
+    cluster.wait_for("shop", "LoadBalancerProgressing", "True/OperandsProgressing");
+    let message = cluster.full_condition("shop", "LoadBalancerProgressing")["message"].to_string();
+    assert!(message.contains("a domain cannot be changed"), "{message}");
+    assert!(message.contains("the type cannot be changed"), "{message}");
+    assert_eq!(cluster.condition("shop", "Admitted"), "True/Valid");
+    assert_eq!(cluster.condition("shop", "LoadBalancerManaged"), "True/WantedByEndpointPublishingStrategy");
+    assert_eq!(cluster.service("shop")["metadata"]["uid"], uid);
+    assert_eq!(cluster.controller("shop")["status"]["domain"], "shop.example.com");
+    let events = ["get", "events", "-n", &cluster.controllers(), "-o", "jsonpath={.items[*].reason}"];
+    eventually("it is told", || cluster.kubectl(&events).contains("NotChangeable"));
     running.abort();
 }

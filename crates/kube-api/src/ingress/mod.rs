@@ -5,6 +5,7 @@
 
 mod condition;
 mod duration;
+pub mod options;
 pub mod ranges;
 mod strategy;
 mod validate;
@@ -19,12 +20,13 @@ use serde_json::Value;
 
 pub use condition::{Condition, ConditionStatus};
 pub use duration::seconds;
+pub use options::Options;
 pub use strategy::{
     AwsLoadBalancerType, AwsParameters, ClassicLoadBalancer, EndpointPublishingStrategy, GcpParameters,
     HostNetworkStrategy, IbmParameters, LoadBalancerStrategy, NetworkLoadBalancer, OpenStackParameters,
     ProtocolStrategy, ProviderParameters, PublishingType, Scope, Subnets,
 };
-pub use validate::refusals;
+pub use validate::{ignored, refusals, unchangeable};
 
 /// The type as a `CustomResourceDefinition`, for clusters that have none. One that is installed is used as it is.
 pub const CRD: &str = include_str!("../../../../deploy/crds/ingresscontrollers.yaml");
@@ -77,7 +79,7 @@ pub struct IngressControllerSpec {
     /// Which routes are served.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route_selector: Option<LabelSelector>,
-    /// Everything else, as it was given: what is not about exposure goes to the router unchanged.
+    /// Everything else, as it was given. [`Options`] reads it.
     #[serde(flatten)]
     pub rest: BTreeMap<String, Value>,
 }

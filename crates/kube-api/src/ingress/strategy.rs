@@ -140,6 +140,9 @@ pub struct AwsParameters {
     /// For a network load balancer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_load_balancer: Option<NetworkLoadBalancer>,
+    /// What is new to us.
+    #[serde(flatten)]
+    pub rest: BTreeMap<String, Value>,
 }
 
 /// The kinds of load balancers that AWS has for this.
@@ -166,6 +169,9 @@ pub struct ClassicLoadBalancer {
     /// Where it stands.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Subnets>,
+    /// What is new to us.
+    #[serde(flatten)]
+    pub rest: BTreeMap<String, Value>,
 }
 
 /// What a network load balancer has.
@@ -178,6 +184,12 @@ pub struct NetworkLoadBalancer {
     /// Its fixed addresses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eip_allocations: Option<Vec<String>>,
+    /// `TCP`, or `PROXY`: how it says who a client is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub protocol: Option<String>,
+    /// What is new to us.
+    #[serde(flatten)]
+    pub rest: BTreeMap<String, Value>,
 }
 
 /// Subnets, by id or by name.

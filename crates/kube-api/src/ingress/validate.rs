@@ -3,12 +3,13 @@
 //! The type that is installed may be another than ours and check less, so everything is checked again here.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use portcullis_core::{Cidr, Family};
 
 use super::{
     AwsParameters, EndpointPublishingStrategy, HostNetworkStrategy, IngressController, LoadBalancerStrategy,
-    Scope, Subnets, seconds,
+    Scope, Subnets, options, seconds,
 };
 
 /// As many ranges as are taken.
@@ -26,7 +27,11 @@ pub fn refusals(controller: &IngressController) -> Vec<String> {
     if controller.spec.replicas.is_some_and(|replicas| replicas < 0) {
         wrong.push("spec.replicas: it cannot be negative".to_owned());
     }
-    check_unchanged(controller, &mut wrong);
+    // One that is served already is not changed any more.
+    if let Some(domain) = controller.wanted_domain().filter(|_| controller.status.domain.is_empty()) {
+        check_domain(domain, &mut wrong);
+    }
+    wrong.extend(options::wrong(controller));
     let Some(strategy) = &controller.spec.endpoint_publishing_strategy else { return wrong };
     check_protocols(strategy, &mut wrong);
     if let Some(host_network) = &strategy.host_network {
@@ -48,16 +53,32 @@ fn check_name(name: &str, wrong: &mut Vec<String>) {
     }
 }
 
-/// What was admitted once stays: routes, DNS records and certificates of others depend on it.
-fn check_unchanged(controller: &IngressController, wrong: &mut Vec<String>) {
+/// Host names of routes end with it, and certificates name it.
+fn check_domain(domain: &str, wrong: &mut Vec<String>) {
+    let is_label = |label: &str| {
+        let fits = |letter: u8| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == b'-';
+        let ends = !label.starts_with('-') && !label.ends_with('-');
+        !label.is_empty() && label.len() <= 63 && ends && label.bytes().all(fits)
+    };
+    if domain.len() > 244 || !domain.split('.').all(is_label) {
+        wrong.push(format!(
+            "spec.domain: `{domain}` is not a domain such as `apps.example.com`, of small letters, digits, dashes and dots, with at most 244 letters in all and 63 between dots"
+        ));
+    }
+}
+
+/// What of the spec is not carried out, because what was admitted once stays: routes, DNS records and certificates of others
+/// depend on it. Everything else goes on, so this is told and not refused.
+pub fn unchangeable(controller: &IngressController) -> Vec<String> {
     let name = controller.name();
     let status = &controller.status;
+    let mut told = Vec::new();
     if let Some(wanted) = controller.wanted_domain()
         && !status.domain.is_empty()
         && status.domain != wanted
     {
-        wrong.push(format!(
-            "spec.domain: it is `{wanted}`, and `{}` is served; a domain cannot be changed: set it back, or delete IngressController {name} and create it again",
+        told.push(format!(
+            "spec.domain: it is `{wanted}`, and `{}` is served on; a domain cannot be changed: set it back, or delete IngressController {name} and create it again",
             status.domain
         ));
     }
@@ -66,12 +87,30 @@ fn check_unchanged(controller: &IngressController, wrong: &mut Vec<String>) {
     if let (Some(wanted), Some(admitted)) = (wanted, admitted)
         && wanted != admitted
     {
-        wrong.push(format!(
-            "{STRATEGY}.type: it is `{}`, and was `{}`; the type cannot be changed: set it back, or delete IngressController {name} and create it again",
+        told.push(format!(
+            "{STRATEGY}.type: it is `{}`, and stays `{}`; the type cannot be changed: set it back, or delete IngressController {name} and create it again",
             wanted.as_str(),
             admitted.as_str()
         ));
     }
+    told
+}
+
+/// What of the spec is not carried out because it is not known here: a sentence for each place. Everything else is carried out.
+pub fn ignored(controller: &IngressController) -> Vec<String> {
+    let mut told = options::ignored(controller);
+    let aws =
+        controller.wanted_load_balancer().and_then(|found| found.provider_parameters.as_ref()?.aws.as_ref());
+    let network = aws.and_then(|aws| aws.network_load_balancer.as_ref());
+    let place = format!("{STRATEGY}.loadBalancer.providerParameters.aws.networkLoadBalancer");
+    told.extend(network.iter().flat_map(|network| network.rest.keys()).map(|key| match key.as_str() {
+        "securityGroups" => format!(
+            "{place}.{key}: groups are not taken from here; name them by the annotation service.beta.kubernetes.io/aws-load-balancer-security-groups of Service router-{}",
+            controller.name()
+        ),
+        _ => format!("{place}.{key}: it is not known here, and nothing is done about it"),
+    }));
+    told
 }
 
 fn check_protocols(strategy: &EndpointPublishingStrategy, wrong: &mut Vec<String>) {
@@ -127,6 +166,10 @@ fn check_load_balancer(load_balancer: &LoadBalancerStrategy, wrong: &mut Vec<Str
     check_word(&format!("{place}.gcp.clientAccess"), access, &["Global", "Local"], wrong);
     let protocol = parameters.ibm.as_ref().and_then(|ibm| ibm.protocol.as_ref());
     check_word(&format!("{place}.ibm.protocol"), protocol, &["", "TCP", "PROXY"], wrong);
+    let floating = parameters.openstack.as_ref().and_then(|openstack| openstack.floating_ip.as_ref());
+    if let Some(floating) = floating.filter(|text| !text.is_empty() && text.parse::<IpAddr>().is_err()) {
+        wrong.push(format!("{place}.openstack.floatingIP: `{floating}` is no IP address"));
+    }
 }
 
 fn check_ranges(load_balancer: &LoadBalancerStrategy, place: &str, wrong: &mut Vec<String>) {
@@ -176,6 +219,7 @@ fn check_aws(aws: &AwsParameters, scope: &Scope, place: &str, wrong: &mut Vec<St
     let Some(network) = &aws.network_load_balancer else { return };
     let place = format!("{place}.networkLoadBalancer");
     check_subnets(network.subnets.as_ref(), &place, wrong);
+    check_word(&format!("{place}.protocol"), network.protocol.as_ref(), &["", "TCP", "PROXY"], wrong);
     let addresses = network.eip_allocations.as_deref().unwrap_or_default();
     let place = format!("{place}.eipAllocations");
     check_list(addresses, &place, wrong);
@@ -254,6 +298,47 @@ mod tests {
     }
 
     #[test]
+    fn domains() {
+        for (domain, fine) in [
+            ("apps.example.com", true),
+            ("a", true),
+            ("", true),
+            ("-a.example", false),
+            ("a..example", false),
+            ("Apps.example.com", false),
+            ("a b", false),
+            ("*.example.com", false),
+            (&*format!("{}.example", "a".repeat(63)), true),
+            (&*format!("{}.example", "a".repeat(64)), false),
+            (&*"a.".repeat(130), false),
+        ] {
+            let controller: IngressController =
+                serde_json::from_value(json!({"metadata": {"name": "shop"}, "spec": {"domain": domain}}))
+                    .unwrap();
+            assert_eq!(refusals(&controller).is_empty(), fine, "{domain}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_carried_out_is_told() {
+        let controller: IngressController = serde_json::from_value(json!({
+            "metadata": {"name": "shop"},
+            "spec": {"endpointPublishingStrategy": {"type": "LoadBalancerService", "loadBalancer": {"providerParameters": {
+                "type": "AWS",
+                "aws": {"type": "NLB", "networkLoadBalancer": {"securityGroups": ["sg-12345678"], "protocol": "TCP"}},
+            }}}},
+        }))
+        .unwrap();
+        let told = ignored(&controller);
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(
+            told[0].contains("networkLoadBalancer.securityGroups: groups are not taken from here"),
+            "{told:?}"
+        );
+        assert!(told[0].ends_with("of Service router-shop"), "{told:?}");
+    }
+
+    #[test]
     fn what_was_admitted_stays() {
         let controller = |domain: &str, type_: &str| -> IngressController {
             serde_json::from_value(json!({
@@ -263,13 +348,15 @@ mod tests {
             }))
             .unwrap()
         };
-        assert!(refusals(&controller("apps.example.com", "Private")).is_empty());
-        assert!(refusals(&controller("", "Private")).is_empty());
+        assert!(unchangeable(&controller("apps.example.com", "Private")).is_empty());
+        assert!(unchangeable(&controller("", "Private")).is_empty());
+        let changed = controller("other.example.com", "NodePortService");
+        assert!(refusals(&changed).is_empty(), "everything else goes on");
         assert_eq!(
-            refusals(&controller("other.example.com", "NodePortService")),
+            unchangeable(&changed),
             [
-                "spec.domain: it is `other.example.com`, and `apps.example.com` is served; a domain cannot be changed: set it back, or delete IngressController shop and create it again",
-                "spec.endpointPublishingStrategy.type: it is `NodePortService`, and was `Private`; the type cannot be changed: set it back, or delete IngressController shop and create it again",
+                "spec.domain: it is `other.example.com`, and `apps.example.com` is served on; a domain cannot be changed: set it back, or delete IngressController shop and create it again",
+                "spec.endpointPublishingStrategy.type: it is `NodePortService`, and stays `Private`; the type cannot be changed: set it back, or delete IngressController shop and create it again",
             ]
         );
     }

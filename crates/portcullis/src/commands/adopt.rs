@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Service;
@@ -189,12 +190,22 @@ impl Hands {
         let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
         let api = self.api(&namespace);
         for change in changes {
-            let done = match change {
-                Change::Object(patch) => {
-                    api.patch(&name, &PatchParams::default(), &Patch::Merge(patch)).await
-                }
-                Change::Status(patch) => {
-                    api.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await
+            let mut tries = 0;
+            let done = loop {
+                let parameters = PatchParams::default();
+                let done = match &change {
+                    Change::Object(patch) => api.patch(&name, &parameters, &Patch::Merge(patch)).await,
+                    Change::Status(patch) => api.patch_status(&name, &parameters, &Patch::Merge(patch)).await,
+                };
+                tries += 1;
+                // A port that the change before gave up is free again only a moment later.
+                match &done {
+                    Err(kube::Error::Api(status))
+                        if tries < 10 && status.message.contains("already allocated") =>
+                    {
+                        tokio::time::sleep(Duration::from_secs(1)).await;
+                    }
+                    _ => break done,
                 }
             };
             done.map_err(|error| {

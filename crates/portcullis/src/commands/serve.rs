@@ -53,20 +53,22 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     // Sent or dropped, it means stop.
     let (stop, stopped) = watch::channel(false);
     let mut tasks: JoinSet<Result<(), Failure>> = JoinSet::new();
-    let (networking, services) = (loaded.config.networking.enabled, loaded.config.services.enabled);
-    if networking {
+    let config = &loaded.config;
+    if config.networking.enabled {
         roles::networking::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
-    if services {
+    if config.services.enabled {
         roles::services::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
-    let cloud_config = loaded.config.cloud_config.enabled;
-    if cloud_config {
+    if config.ingress_controllers.enabled {
+        roles::ingress::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
+    }
+    if config.cloud_config.enabled {
         roles::cloud_config::start(loaded, &readiness, &stopped, &mut tasks).await?;
     }
-    if !networking && !services && !cloud_config {
+    if tasks.is_empty() {
         warn!(
-            "no role is enabled, so that only telemetry is served: set networking.enabled or services.enabled"
+            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled or ingressControllers.enabled"
         );
     }
     // After the roles, which add what they count.

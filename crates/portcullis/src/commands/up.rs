@@ -182,7 +182,7 @@ fn welcome(directory: &Path, stop: &str) -> String {
     };
     format!(
         "\nEverything runs. Try, in another terminal:\n  source {shown}/env\n  {networking}\n  \
-         kubectl get services -A\n  ovn-nbctl show\nLogs are in {}/logs.\n{stop}\n",
+         kubectl get services -A\n  portcullis get\n  ovn-nbctl show\nLogs are in {}/logs.\n{stop}\n",
         directory.display()
     )
 }

@@ -6,6 +6,7 @@
 
 mod decode;
 mod finding;
+mod ingress;
 mod load;
 mod merge;
 mod networking;
@@ -23,6 +24,7 @@ use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
 pub(crate) use finding::{Finding, did_you_mean};
+pub(crate) use ingress::{Addresses, AwsType, IngressControllers, Platform, Router, SourceRanges};
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
 pub(crate) use networking::{Identity, Networking, Northbound, RemoteAddress, ServerTls};
 pub(crate) use services::{Aws, CloudConfig, Kubernetes, NodeRules, Services};
@@ -42,6 +44,7 @@ pub(crate) struct Config {
     pub(crate) kubernetes: Kubernetes,
     pub(crate) services: Services,
     pub(crate) aws: Aws,
+    pub(crate) ingress_controllers: IngressControllers,
     pub(crate) cloud_config: CloudConfig,
 }
 

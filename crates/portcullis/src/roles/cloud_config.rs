@@ -7,10 +7,11 @@ use portcullis_controllers::{CloudConfigController, CloudConfigStep, Lease, Plac
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use super::lead;
 use super::services::{host, kubernetes};
 use crate::config::{Loaded, Mode};
 use crate::exit::{Exit, Failure};
-use crate::telemetry::{Check, Readiness};
+use crate::telemetry::Readiness;
 
 /// Starts it; it ends when `stop` says so, or with a failure.
 pub(crate) async fn start(
@@ -44,44 +45,16 @@ pub(crate) async fn start(
     );
     let retry = Duration::from_secs(30);
     let controller = CloudConfigController { client, sources, target, transform, observe, retry };
-    tasks.spawn(run(controller, lease, check, stop.clone()));
+    check.ready();
+    let working = controller.run(move |step| match step {
+        CloudConfigStep::InStep => check.ready(),
+        CloudConfigStep::Wrong(why) | CloudConfigStep::Unavailable(why) => check.not_ready(why),
+    });
+    tasks.spawn(lead((!observe).then_some(lease), stop.clone(), working));
     Ok(())
 }
 
 fn transform(text: &str) -> Result<String, String> {
     let (config, _) = CloudConfig::parse(text).map_err(|error| error.to_string())?;
     Ok(config.with_openshift_defaults().to_string())
-}
-
-async fn run(
-    controller: CloudConfigController,
-    lease: Lease,
-    check: Check,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), Failure> {
-    check.ready();
-    let observe = controller.observe;
-    let running = controller.run(|step| match step {
-        CloudConfigStep::InStep => check.ready(),
-        CloudConfigStep::Wrong(why) | CloudConfigStep::Unavailable(why) => check.not_ready(why),
-    });
-    if observe {
-        tokio::select! {
-            () = running => {}
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
-        return Ok(());
-    }
-    let mut leadership = tokio::select! {
-        leadership = lease.clone().hold() => leadership,
-        _ = stop.wait_for(|stop| *stop) => return Ok(()),
-    };
-    tokio::select! {
-        () = running => {}
-        why = leadership.lost() => return Err(Failure::new(Exit::Failed, format!("{why}"))),
-        _ = stop.wait_for(|stop| *stop) => {}
-    }
-    drop(leadership);
-    lease.release().await;
-    Ok(())
 }

@@ -19,9 +19,10 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::lead;
 use crate::config::{self, Loaded, Mode};
 use crate::exit::{Exit, Failure};
-use crate::telemetry::{Check, Metrics, Readiness};
+use crate::telemetry::{Metrics, Readiness};
 
 /// What is done again and again is not done more often.
 const LEAST: Duration = Duration::from_secs(30);
@@ -50,42 +51,13 @@ pub(crate) async fn start(
     let lease = Lease::new(kubernetes.clone(), &lease.namespace, &lease.name, &settings.host);
     let controller = ServiceController::new(kubernetes, provider, settings);
     let observe = loaded.config.mode == Mode::Observe;
-    tasks.spawn(run(controller, lease, observe, check, stop.clone()));
-    Ok(())
-}
-
-async fn run(
-    controller: ServiceController<Provider>,
-    lease: Lease,
-    observe: bool,
-    check: Check,
-    mut stop: watch::Receiver<bool>,
-) -> Result<(), Failure> {
-    // Who only watches may do so beside others, and needs no right to write.
-    if observe {
-        check.ready();
-        tokio::select! {
-            () = controller.run() => {}
-            _ = stop.wait_for(|stop| *stop) => {}
-        }
-        return Ok(());
-    }
     // One that waits for its turn is as ready as one can be.
     check.ready();
-    let mut leadership = tokio::select! {
-        leadership = lease.clone().hold() => leadership,
-        _ = stop.wait_for(|stop| *stop) => return Ok(()),
+    let working = async move {
+        controller.run().await;
+        drop(check);
     };
-    tokio::select! {
-        () = controller.run() => {}
-        why = leadership.lost() => {
-            // Somebody else may act by now: nothing must go on here.
-            return Err(Failure::new(Exit::Failed, format!("{why}")));
-        }
-        _ = stop.wait_for(|stop| *stop) => {}
-    }
-    drop(leadership);
-    lease.release().await;
+    tasks.spawn(lead((!observe).then_some(lease), stop.clone(), working));
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Directory {
 /// The file that marks a directory as a sandbox's. The process that runs the sandbox holds its lock.
 const MARK: &str = ".portcullis-sandbox";
 /// Everything else that a sandbox makes; nothing else is ever removed.
-const CONTENT: &[&str] = &["clouds.yaml", "config.yaml", "env", "kubeconfig", "run"];
+const CONTENT: &[&str] = &["clouds.yaml", "cloud.conf", "config.yaml", "env", "kubeconfig", "run"];
 /// Kept when a start fails: they say why.
 const LOGS: &str = "logs";
 

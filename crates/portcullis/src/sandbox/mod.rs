@@ -1,6 +1,7 @@
 //! Everything on this machine: a local OVN, a local Kubernetes API, an AWS simulator, and Portcullis serving them.
 
 mod cloud;
+mod cluster;
 mod directory;
 
 use std::fs;
@@ -14,7 +15,7 @@ use portcullis_ovn::schema;
 use portcullis_parts::catalogue::{self, PARTS, Use};
 use portcullis_parts::kubernetes::{self, Kubernetes};
 use portcullis_parts::ovn::{self, Ovn};
-use portcullis_parts::{AwsSimulator, Launch, Namespace, Port, Process, answers};
+use portcullis_parts::{AwsSimulator, AwsSite, Launch, Namespace, Port, Process, answers};
 
 pub(crate) use directory::{Directory, is_up, stop};
 
@@ -130,7 +131,9 @@ impl Sandbox {
         let (ovn, kubernetes, aws) = (ovn?, kubernetes?, aws?);
         let kubeconfig = fs::read_to_string(kubernetes.kubeconfig()).context("cannot read the kubeconfig")?;
         directory.write("kubeconfig", &kubeconfig)?;
-        let (portcullis, cloud) = start_portcullis(directory, loaded, &ovn, progress)?;
+        let site = cluster::prepare(&kubernetes, &aws.url())?;
+        let parts = Parts { ovn: &ovn, kubernetes: &kubernetes, aws: &aws, site };
+        let (portcullis, cloud) = start_portcullis(directory, loaded, &parts, progress)?;
         let sandbox = Sandbox { portcullis, cloud, kubernetes, ovn, aws };
         // Last: whoever finds it may rely on everything else.
         directory.write("env", &sandbox.environment(directory)?)?;
@@ -181,15 +184,16 @@ impl Sandbox {
             ("no_proxy", r#""${no_proxy:+$no_proxy,}127.0.0.1,localhost""#.into()),
             ("NO_PROXY", r#""${NO_PROXY:+$NO_PROXY,}127.0.0.1,localhost""#.into()),
             ("PORTCULLIS_NETWORKING_URL", quote(&self.cloud.networking_url())),
-            ("AWS_ENDPOINT_URL", quote(&self.aws.url())),
-            ("AWS_ACCESS_KEY_ID", "sandbox".into()),
-            ("AWS_SECRET_ACCESS_KEY", "sandbox".into()),
-            ("AWS_REGION", "us-east-1".into()),
-            ("AWS_DEFAULT_REGION", "us-east-1".into()),
+            ("PORTCULLIS_CONFIG", quoted(&directory.path().join("config.yaml"))),
             // Behind what is there, so that nobody's own programs are hidden.
             ("PATH", format!("\"$PATH\":{}", programs.join(":"))),
         ];
-        let lines = variables.map(|(name, value)| format!("export {name}={value}\n"));
+        let aws = aws_variables(&self.aws).map(|(name, value)| (name, quote(&value)));
+        let lines: Vec<String> = variables
+            .into_iter()
+            .chain(aws)
+            .map(|(name, value)| format!("export {name}={value}\n"))
+            .collect();
         // They would win over the files that are named here.
         let unset = "unset AWS_SESSION_TOKEN AWS_PROFILE OS_AUTH_TYPE OS_AUTH_URL OS_TOKEN OS_USERNAME OS_USER_ID \
                      OS_PASSWORD OS_PROJECT_NAME OS_PROJECT_ID OS_USER_DOMAIN_NAME OS_USER_DOMAIN_ID \
@@ -220,6 +224,7 @@ fn start_kubernetes(directory: &Directory, progress: &Progress) -> Result<Kubern
         logs: directory.logs(),
         port: Port::preferably(KUBERNETES_PORT).map_err(failure)?,
         controllers: true,
+        node_ports: None,
     };
     let kubernetes = Kubernetes::start(options).map_err(failure)?;
     step.done(&kubernetes.url());
@@ -234,11 +239,19 @@ fn start_aws(directory: &Directory, progress: &Progress) -> Result<AwsSimulator,
     Ok(aws)
 }
 
+/// What Portcullis works with.
+struct Parts<'a> {
+    ovn: &'a Ovn,
+    kubernetes: &'a Kubernetes,
+    aws: &'a AwsSimulator,
+    site: AwsSite,
+}
+
 /// Runs `portcullis serve`, the same as in production, with a configuration of its own.
 fn start_portcullis(
     directory: &Directory,
     loaded: &Loaded,
-    ovn: &Ovn,
+    parts: &Parts<'_>,
     progress: &Progress,
 ) -> Result<(Process, Cloud), Failure> {
     let step = progress.step("Portcullis");
@@ -253,19 +266,19 @@ fn start_portcullis(
             ports.push(port);
         }
     }
-    use_sandbox(&mut config, ovn);
+    use_sandbox(&mut config, parts.ovn);
+    let cloud_config = directory.write("cloud.conf", cluster::CLOUD_CONFIG)?;
+    cluster::configure(&mut config, parts.kubernetes, &parts.site, cloud_config);
     let listen = config.telemetry.listen.0;
     let cloud = Cloud { networking: config.networking.listen.0, identity: config.identity.listen.0 };
     let mut text = serde_json::to_value(&config).context("cannot print the configuration")?;
     cloud::with_hashes(&mut text, &config.identity.local);
     let file = directory.write("config.yaml", &output::yaml(&text)?)?;
     let own = std::env::current_exe().context("cannot find the program's own path")?;
-    let mut process = Launch::path("portcullis", own)
-        .arg("serve")
-        .arg("--config")
-        .arg(file)
-        .start(&Namespace::host(), &directory.logs())
-        .map_err(failure)?;
+    let launch = Launch::path("portcullis", own).arg("serve").arg("--config").arg(file);
+    let launch =
+        aws_variables(parts.aws).into_iter().fold(launch, |launch, (key, value)| launch.env(key, value));
+    let mut process = launch.start(&Namespace::host(), &directory.logs()).map_err(failure)?;
     process.wait_until(Duration::from_secs(30), || answers(listen, "/readyz")).map_err(failure)?;
     step.done(&format!("http://{listen}/readyz"));
 
@@ -276,7 +289,23 @@ fn start_portcullis(
         cloud.add_samples().context("cannot make the sample objects")?;
     }
     step.done(&format!("{}   identity {}", cloud.networking_url(), cloud.identity_url()));
+
+    if config.mode == Mode::Manage {
+        let step = progress.step("IngressController");
+        step.done(&cluster::add_samples(parts.kubernetes)?);
+    }
     Ok((process, cloud))
+}
+
+/// What a client of AWS has to know to use the simulator instead.
+fn aws_variables(aws: &AwsSimulator) -> [(&'static str, String); 5] {
+    [
+        ("AWS_ENDPOINT_URL", aws.url()),
+        ("AWS_ACCESS_KEY_ID", "sandbox".to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", "sandbox".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+        ("AWS_DEFAULT_REGION", "us-east-1".to_owned()),
+    ]
 }
 
 /// Turns the Networking API on, with the sandbox's own database and users, whatever else is configured.

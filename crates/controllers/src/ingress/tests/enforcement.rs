@@ -40,6 +40,45 @@ fn who_enforces() {
             "Enforced",
         ),
     ];
+    let edited_proxy = |edit: &dyn Fn(&mut Service)| {
+        let mut known = proxy(json!(["IPv4"]), json!([{"port": 80}]), &["192.0.2.0/24"]);
+        edit(known.service.as_mut().unwrap());
+        known
+    };
+    let external = |service: &mut Service| {
+        service.spec.as_mut().unwrap().external_ips = Some(vec!["198.51.100.1".to_owned()]);
+    };
+    let mode = |mode: &'static str| {
+        move |service: &mut Service| {
+            service.status =
+                read(json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.1", "ipMode": mode}]}}));
+        }
+    };
+    let told = |status: &'static str, message: &'static str| {
+        move |service: &mut Service| {
+            let condition = json!({
+                "type": "portcullis.dev/SourceRangesEnforced",
+                "status": status,
+                "reason": "Said",
+                "message": message,
+                "lastTransitionTime": NOW,
+            });
+            service.status = read(json!({"conditions": [condition]}));
+        }
+    };
+    let about = "Groups let in 192.0.2.0/24, and nobody else.";
+    let mut refused = edited_proxy(&told("True", "Groups let in 10.0.0.0/8, and nobody else."));
+    refused.sync_failure = Some("there is no room for its rules.");
+    assert!(refused.find("SourceRangesEnforced").message.contains("told last: there is no room"));
+    let cases = cases.into_iter().chain(vec![
+        (edited_proxy(&external), ConditionStatus::False, "ExternalAddressesOpen"),
+        (edited_proxy(&mode("VIP")), ConditionStatus::True, "Enforced"),
+        (edited_proxy(&mode("Proxy")), ConditionStatus::Unknown, "NoAddress"),
+        // What a provider says comes first, if it is about the ranges that are there.
+        (edited_proxy(&told("True", about)), ConditionStatus::True, "Enforced"),
+        (edited_proxy(&told("False", "Others decide.")), ConditionStatus::False, "NotEnforced"),
+        (refused, ConditionStatus::Unknown, "NotAppliedYet"),
+    ]);
     for (known, status, reason) in cases {
         let found = known.find("SourceRangesEnforced");
         assert_eq!((found.status, found.reason.as_str()), (status, reason), "{}", found.message);

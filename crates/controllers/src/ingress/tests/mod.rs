@@ -1,18 +1,17 @@
 mod enforcement;
 mod status;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::jiff::Timestamp;
 use portcullis_kube_api::SOURCE_RANGES;
-use portcullis_kube_api::ingress::{AwsLoadBalancerType, Condition, ConditionStatus, IngressController};
+use portcullis_kube_api::ingress::{Condition, ConditionStatus, IngressController};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::router::{Platform, Replacement, RouterSettings, strategy};
+use crate::router::{Replacement, RouterSettings, strategy};
 
 const NOW: &str = "2026-01-01T12:00:00Z";
 
@@ -31,16 +30,7 @@ struct Known {
 }
 
 fn settings() -> RouterSettings {
-    RouterSettings {
-        namespace: "openshift-ingress".to_owned(),
-        image: "router".to_owned(),
-        load_balancer_class: None,
-        platform: Platform::Other,
-        single_replica: false,
-        default_domain: None,
-        default_aws_type: AwsLoadBalancerType::Classic,
-        aws_tags: BTreeMap::new(),
-    }
+    RouterSettings { image: "router".to_owned(), ..RouterSettings::default() }
 }
 
 fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
@@ -61,7 +51,10 @@ fn deployment(available: i32, says: &str) -> Deployment {
         "spec": {"replicas": 4, "selector": {}, "template": {}, "strategy": {"rollingUpdate": {"maxUnavailable": "25%"}}},
         "status": {
             "observedGeneration": 1, "replicas": 4, "updatedReplicas": 4, "availableReplicas": available,
-            "conditions": [{"type": "Available", "status": says, "message": "It says so."}],
+            "conditions": [
+                {"type": "Available", "status": says, "message": "It says so."},
+                {"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+            ],
         },
     }))
 }
@@ -98,6 +91,7 @@ impl Known {
             strategy: &strategy(&self.controller, &settings()),
             domain: self.controller.wanted_domain(),
             refusals: &self.refusals,
+            told: &[],
             deployment: self.deployment.as_ref(),
             service: self.service.as_ref(),
             failures: &self.failures,
@@ -130,7 +124,7 @@ fn edited(edit: impl FnOnce(&mut Known)) -> Known {
     known
 }
 
-const SETTLED: [&str; 13] = [
+const SETTLED: [&str; 15] = [
     "Admitted=True/Valid",
     "DeploymentAvailable=True/DeploymentAvailable",
     "DeploymentReplicasMinAvailable=True/DeploymentMinimumReplicasMet",
@@ -140,9 +134,11 @@ const SETTLED: [&str; 13] = [
     "LoadBalancerReady=True/LoadBalancerProvisioned",
     "LoadBalancerProgressing=False/LoadBalancerNotProgressing",
     "SourceRangesEnforced=Unknown/NoSourceRanges",
+    "DNSManaged=False/NoDNSZones",
     "Available=True/",
     "Progressing=False/",
     "Degraded=False/",
+    "Upgradeable=True/Upgradeable",
     "EvaluationConditionsDetected=False/NoEvaluationCondition",
 ];
 
@@ -235,7 +231,10 @@ fn about_objects() -> Vec<Case> {
         (
             "a router that is down",
             edited(|known| known.deployment = Some(deployment(3, "True"))),
-            vec!["DeploymentReplicasAllAvailable=False/DeploymentReplicasNotAvailable"],
+            vec![
+                "DeploymentReplicasAllAvailable=False/DeploymentReplicasNotAvailable",
+                "DeploymentRollingOut=True/PodsStarting",
+            ],
         ),
         (
             "routers that are down",
@@ -244,12 +243,25 @@ fn about_objects() -> Vec<Case> {
                 "DeploymentAvailable=False/DeploymentUnavailable",
                 "DeploymentReplicasMinAvailable=False/DeploymentMinimumReplicasNotMet",
                 "DeploymentReplicasAllAvailable=False/DeploymentReplicasNotAvailable",
+                "DeploymentRollingOut=True/PodsStarting",
                 "Available=False/IngressControllerUnavailable",
             ],
         ),
         (
             "a Deployment that is refused",
             edited(|known| known.router_failures = vec!["It was refused.".to_owned()]),
+            vec!["DeploymentRollingOut=True/DeploymentRollingOut", MOVE[1]],
+        ),
+        (
+            "a router too many",
+            edited(|known| known.deployment.as_mut().unwrap().status.as_mut().unwrap().replicas = Some(5)),
+            vec!["DeploymentRollingOut=True/ReplicasStabilizing"],
+        ),
+        (
+            "a router that is not new yet",
+            edited(|known| {
+                known.deployment.as_mut().unwrap().status.as_mut().unwrap().updated_replicas = Some(3);
+            }),
             vec!["DeploymentRollingOut=True/DeploymentRollingOut", MOVE[1]],
         ),
         (
@@ -283,7 +295,9 @@ fn without_a_load_balancer() {
         let excluded = "LoadBalancerManaged=False/EndpointPublishingStrategyExcludesManagedLoadBalancer";
         assert!(told.iter().any(|told| told == excluded), "{told:?}");
         assert!(told.iter().any(|told| told == "Available=True/"), "{told:?}");
-        for absent in ["LoadBalancerReady", "LoadBalancerProgressing", "SourceRangesEnforced"] {
+        let resting = "LoadBalancerProgressing=False/LoadBalancerNotProgressing";
+        assert!(told.iter().any(|told| told == resting), "{told:?}");
+        for absent in ["LoadBalancerReady", "SourceRangesEnforced"] {
             assert!(!told.iter().any(|told| told.starts_with(absent)), "{told:?}");
         }
     }
@@ -294,7 +308,7 @@ fn times_stay_while_nothing_changes() {
     let mut known = settled();
     let first = known.conditions().all;
     assert!(first.iter().all(|found| found.last_transition_time.as_ref().unwrap().0 == known.now));
-    let foreign = Condition { type_: "DNSReady".to_owned(), ..Condition::default() };
+    let foreign = Condition { type_: "Painted".to_owned(), ..Condition::default() };
     known.controller.status.conditions = [first, vec![foreign.clone()]].concat();
     known.now = "2026-01-01T13:00:00.5Z".parse().unwrap();
     assert_eq!(known.conditions().all, known.controller.status.conditions, "others' conditions stay, too");

@@ -1,12 +1,17 @@
 use portcullis_kube_api::SOURCE_RANGES;
 
 use super::*;
-use crate::router::annotations::MANAGED;
 
 /// The annotations that are not the same for all platforms, without the common start of their names.
 fn own_annotations(load_balancer: &Value, platform: Platform) -> Vec<String> {
-    let found = service(load_balancer, platform).metadata.annotations.unwrap();
-    assert_eq!(found.get("traffic-policy.network.alpha.openshift.io/local-with-fallback").unwrap(), "");
+    let made = service(load_balancer, platform);
+    let found = made.metadata.annotations.unwrap();
+    // On the platforms of IBM one node gets everything, and sends it on.
+    let ibm = matches!(platform, Platform::Ibm | Platform::PowerVs);
+    let fallback = found.get("traffic-policy.network.alpha.openshift.io/local-with-fallback");
+    assert_eq!(fallback.map(String::as_str), (!ibm).then_some(""));
+    let policy = made.spec.unwrap().external_traffic_policy.unwrap();
+    assert_eq!(policy, if ibm { "Cluster" } else { "Local" });
     let own = found.iter().filter(|(key, _)| !key.contains("local-with-fallback"));
     own.map(|(key, value)| {
         let key = key.strip_prefix("service.beta.kubernetes.io/").unwrap_or(key);
@@ -82,6 +87,23 @@ fn what_each_platform_is_told() {
             vec!["service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type=private".into()],
         ),
         (
+            proxy.clone(),
+            Platform::PowerVs,
+            vec!["service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type=public".into()],
+        ),
+        (
+            aws("External", json!({"type": "NLB", "networkLoadBalancer": {"protocol": "PROXY"}})),
+            Platform::Aws,
+            joined(
+                &[],
+                &nlb_checks,
+                &[
+                    "target-group-attributes=preserve_client_ip.enabled=false,proxy_protocol_v2.enabled=true",
+                    "type=nlb",
+                ],
+            ),
+        ),
+        (
             proxy,
             Platform::Ibm,
             vec![
@@ -115,6 +137,9 @@ fn what_a_load_balancer_service_is() {
         service(&floating, Platform::OpenStack).spec.unwrap().load_balancer_ip.as_deref(),
         Some("192.0.2.9")
     );
+    let parameters = json!({"type": "OpenStack", "openstack": {"floatingIP": "192.0.2.9"}});
+    let inside = json!({"scope": "Internal", "providerParameters": parameters});
+    assert_eq!(service(&inside, Platform::OpenStack).spec.unwrap().load_balancer_ip, None);
     let off = json!({"unsupportedConfigOverrides": {"localWithFallback": "false"}, "endpointPublishingStrategy": {"type": "LoadBalancerService"}});
     let annotations = load_balancer_service(&controller(&off), &settings).unwrap().metadata.annotations;
     assert!(annotations.unwrap().is_empty());
@@ -158,6 +183,8 @@ fn what_is_put_back() {
         ("service.beta.kubernetes.io/aws-load-balancer-additional-resource-tags", false),
         ("networking.gke.io/internal-load-balancer-allow-global-access", false),
         ("traffic-policy.network.alpha.openshift.io/local-with-fallback", false),
+        ("service.kubernetes.io/ibm-load-balancer-cloud-provider-enable-features", false),
+        ("service.beta.kubernetes.io/aws-load-balancer-target-group-attributes", true),
         (SOURCE_RANGES, false),
         ("service.beta.kubernetes.io/aws-load-balancer-type", true),
         ("service.beta.kubernetes.io/aws-load-balancer-subnets", true),
@@ -183,7 +210,6 @@ fn what_is_put_back() {
         })
     );
     assert_eq!(changed_load_balancer(&changed, &desired), None);
-    assert!(MANAGED.iter().all(|key| *key != SOURCE_RANGES));
 }
 
 #[test]
@@ -196,6 +222,7 @@ fn what_needs_another_load_balancer() {
     };
     let subnets = |ids: &[&str]| nlb(json!({"subnets": {"ids": ids}}));
     let eips = nlb(json!({"eipAllocations": ["eipalloc-0123456789abcdef0"]}));
+    let floating = |address: &str| json!({"scope": "External", "providerParameters": {"type": "OpenStack", "openstack": {"floatingIP": address}}});
     for (platform, from, to, what) in [
         (Platform::Aws, &external, &external, &[][..]),
         (Platform::Aws, &external, &internal, &["scope"]),
@@ -214,6 +241,9 @@ fn what_needs_another_load_balancer() {
         (Platform::Aws, &subnets(&["subnet-1"]), &subnets(&["subnet-2"]), &["subnets"]),
         (Platform::Aws, &subnets(&["subnet-1"]), &nlb(json!({})), &["subnets"]),
         (Platform::Aws, &nlb(json!({})), &eips, &["Elastic IPs"]),
+        (Platform::OpenStack, &floating("192.0.2.9"), &floating("192.0.2.10"), &["floating IP"]),
+        (Platform::OpenStack, &external, &floating("192.0.2.10"), &["floating IP"]),
+        (Platform::OpenStack, &floating("192.0.2.9"), &external, &[]),
     ] {
         let (controller, settings) = (balanced(to), settings(platform));
         let current = service(from, platform);

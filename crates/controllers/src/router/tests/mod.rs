@@ -1,7 +1,11 @@
+mod admitted;
 mod load_balancer;
+mod options;
+mod others;
+mod shape;
+mod waiting;
 
 use super::*;
-use k8s_openapi::api::core::v1::Service;
 use portcullis_kube_api::ingress::refusals;
 use serde_json::json;
 
@@ -19,14 +23,10 @@ fn balanced(load_balancer: &Value) -> IngressController {
 
 fn settings(platform: Platform) -> RouterSettings {
     RouterSettings {
-        namespace: "openshift-ingress".to_owned(),
         image: "registry.example.com/router:1".to_owned(),
-        load_balancer_class: None,
         platform,
-        single_replica: false,
         default_domain: Some("apps.example.com".to_owned()),
-        default_aws_type: AwsLoadBalancerType::Classic,
-        aws_tags: BTreeMap::new(),
+        ..RouterSettings::default()
     }
 }
 
@@ -88,7 +88,7 @@ fn which_services_there_are() {
         let services = [
             internal_service(&wanted, &settings),
             load_balancer_service(&wanted, &settings),
-            node_port_service(&wanted, &settings),
+            node_port_service(&wanted, &settings, &Present::default()),
         ];
         let services = services.into_iter().flatten();
         services
@@ -117,7 +117,7 @@ fn what_a_deployment_is() {
         "defaultCertificate": {"name": "own"},
         "endpointPublishingStrategy": {"type": "HostNetwork", "hostNetwork": {"httpPort": 8080, "protocol": "PROXY"}},
     });
-    let found = deployment(&controller(&spec), &settings(Platform::BareMetal)).unwrap();
+    let found = deployment(&controller(&spec), &settings(Platform::BareMetal), &Present::default()).unwrap();
     let written = serde_json::to_value(&found).unwrap();
     let at = |path: &str| written.pointer(path).cloned().unwrap_or_default();
     let pod = "/spec/template/spec";
@@ -130,7 +130,10 @@ fn what_a_deployment_is() {
         at(&format!("{container}/ports/0")),
         json!({"name": "http", "containerPort": 8080, "hostPort": 8080, "protocol": "TCP"})
     );
-    assert_eq!(at(&format!("{container}/livenessProbe/httpGet")), json!({"path": "/healthz", "port": 1936}));
+    assert_eq!(
+        at(&format!("{container}/livenessProbe/httpGet")),
+        json!({"path": "/healthz", "port": 1936, "host": "localhost"})
+    );
     let environment = at(&format!("{container}/env"));
     let told = |name: &str| {
         let found = environment.as_array().unwrap().iter().find(|entry| entry["name"] == name);
@@ -157,7 +160,7 @@ fn what_a_deployment_is() {
 #[test]
 fn a_deployment_is_kept_as_it_should_be() {
     let wanted = controller(&json!({"domain": "shop.example.com"}));
-    let desired = deployment(&wanted, &settings(Platform::BareMetal)).unwrap();
+    let desired = deployment(&wanted, &settings(Platform::BareMetal), &Present::default()).unwrap();
     let mut written = serde_json::to_value(&desired).unwrap();
     written["spec"]["template"]["spec"]["containers"][0]["terminationMessagePath"] =
         json!("/dev/termination-log");
@@ -207,9 +210,9 @@ fn what_routers_share() {
     let settings = settings(Platform::Other);
     assert!(is_shared(&namespace(&settings).metadata));
     assert!(is_shared(&service_account(&settings).metadata));
-    assert!(is_shared(&cluster_role().metadata));
+    assert!(is_shared(&cluster_role(&settings).metadata));
     let binding = cluster_role_binding(&settings);
     assert!(is_shared(&binding.metadata));
-    assert_eq!(Some(binding.role_ref.name), cluster_role().metadata.name);
+    assert_eq!(Some(binding.role_ref.name), cluster_role(&settings).metadata.name);
     assert_eq!(binding.subjects.unwrap()[0].namespace.as_deref(), Some("openshift-ingress"));
 }

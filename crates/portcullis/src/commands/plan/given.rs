@@ -6,6 +6,7 @@ use anyhow::Context;
 use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
+use portcullis_kube_api::ingress::IngressController;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -18,6 +19,7 @@ pub(super) struct Given {
     pub(super) services: Vec<Service>,
     pub(super) nodes: Vec<Node>,
     pub(super) slices: Vec<EndpointSlice>,
+    pub(super) controllers: Vec<IngressController>,
 }
 
 impl Given {
@@ -45,6 +47,9 @@ impl Given {
             Some("Service") => self.services.push(parsed(file, "a Service", object)?),
             Some("Node") => self.nodes.push(parsed(file, "a Node", object)?),
             Some("EndpointSlice") => self.slices.push(parsed(file, "an EndpointSlice", object)?),
+            Some("IngressController") => {
+                self.controllers.push(parsed(file, "an IngressController", object)?);
+            }
             _ => {}
         }
         Ok(())

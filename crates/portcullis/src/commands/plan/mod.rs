@@ -1,10 +1,11 @@
 //! `portcullis plan`
 
 mod given;
+mod ingress;
 mod planner;
 mod shown;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +14,7 @@ use k8s_openapi::api::core::v1::{Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
+use portcullis_controllers::ingress::Surroundings;
 use portcullis_core::{Member, Members, Owner, PlanView, Problem, Target, Want};
 use portcullis_kube_api::{
     LoadBalancerClass, TYPE, endpoint_members, foreign_finalizer, is_eligible, load_balancer, node_member,
@@ -20,18 +22,18 @@ use portcullis_kube_api::{
 };
 
 use self::given::Given;
+use self::ingress::There;
 use self::planner::Planner;
 use self::shown::shown;
 use crate::cli::ConfigArgs;
 use crate::config::{self, Loaded};
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Form};
-use crate::roles::services;
+use crate::roles::{self, services};
 
-/// Show what would change for Services, and who could reach them before and after
+/// Show what would change for Services and ingress controllers, and who could reach them before and after
 ///
-/// Nothing is changed. Services come from manifests, or from the cluster; AWS is only looked at, or not even that with
-/// --from.
+/// Nothing is changed. They come from manifests, or from the cluster; AWS is only looked at, or not even that with --from.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -42,8 +44,8 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Args)]
 struct Asked {
-    /// Manifests with Services; nodes and endpoint slices in them are used instead of the cluster's, other objects are
-    /// left out
+    /// Manifests with Services and ingress controllers; nodes and endpoint slices in them are used instead of the
+    /// cluster's, other objects are left out
     #[arg(short, long = "file", value_name = "FILE")]
     files: Vec<PathBuf>,
 
@@ -80,7 +82,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     let failed = plans.iter().any(|(_, plan)| plan.is_err());
     output::print(&shown(&plans, asked.output)?)?;
     if failed {
-        return Err(Failure::new(Exit::Failed, "not every Service has a plan"));
+        return Err(Failure::new(Exit::Failed, "not everything has a plan"));
     }
     let wider = plans.iter().any(|(_, plan)| plan.as_ref().is_ok_and(|plan| !plan.plan.wider().is_empty()));
     if asked.fail_on_wider && wider {
@@ -119,13 +121,18 @@ async fn plans(loaded: &Loaded, asked: &Asked) -> Result<Plans, Failure> {
     if let Some(client) = scene.client.clone() {
         scene.ask(&client, &asked.services, all).await?;
     }
+    let mut plans = Box::pin(scene.plan_controllers(loaded, all)).await?;
+    // Who only has IngressControllers may have no AWS.
+    let looked_at = recorded.is_some() || asked.record.is_some();
+    if scene.given.services.is_empty() && !plans.is_empty() && !looked_at {
+        return Ok(plans);
+    }
     let nodes = &scene.given.nodes;
     let planner = match (recorded, &asked.record) {
         (Some(recorded), _) => recorded,
         (None, Some(file)) => Planner::recording(loaded, nodes, file).await?,
         (None, None) => Planner::live(loaded, nodes).await?,
     };
-    let mut plans = Vec::new();
     for service in &scene.given.services {
         let name =
             format!("{}/{}", service.namespace().unwrap_or_else(|| "default".to_owned()), service.name_any());
@@ -167,6 +174,45 @@ impl Scene {
             self.given.nodes = found.map_err(|error| lacking(&error))?.items;
         }
         Ok(())
+    }
+
+    /// Plans for `IngressControllers`. What becomes of their load balancer Services is planned as for others, then.
+    async fn plan_controllers(&mut self, loaded: &Loaded, all: bool) -> Result<Plans, Failure> {
+        let of_cluster = all && loaded.config.ingress_controllers.enabled;
+        if self.given.controllers.is_empty() && !of_cluster {
+            return Ok(Plans::new());
+        }
+        let surroundings = match &self.client {
+            Some(client) => roles::ingress::surroundings(client).await?,
+            None => Surroundings::default(),
+        };
+        let settings = roles::ingress::settings(loaded, surroundings)?;
+        if let Some(client) = self.client.as_ref().filter(|_| of_cluster) {
+            self.given.controllers = ingress::of_cluster(client, &settings).await?;
+        }
+        let cluster = loaded.config.aws.cluster.clone().filter(|name| !name.is_empty());
+        let cluster = cluster.unwrap_or_else(|| "kubernetes".to_owned());
+        let mut plans = Plans::new();
+        for controller in std::mem::take(&mut self.given.controllers) {
+            let there = match &self.client {
+                Some(client) => There::ask(client, &settings, controller.name()).await?,
+                None => There::default(),
+            };
+            let name = format!("{}/{}", settings.namespace, controller.name());
+            let planned = ingress::plan(&there.known(controller), &there, &settings, &cluster);
+            let planned = planned.map(|then| {
+                let ours = then.service.filter(|service| wants_load_balancer(service, &self.class));
+                self.given.services.extend(ours);
+                Planned { plan: then.plan, unknown: Vec::new() }
+            });
+            plans.push((name, planned));
+        }
+        // The last of a name is what would be then.
+        let mut seen = BTreeSet::new();
+        self.given.services.reverse();
+        self.given.services.retain(|service| seen.insert((service.namespace(), service.name_any())));
+        self.given.services.reverse();
+        Ok(plans)
     }
 
     async fn plan(&self, planner: &Planner, mut service: Service) -> Result<Planned, Problem> {
@@ -239,13 +285,19 @@ fn members(nodes: &[Node], labels: &BTreeMap<String, String>) -> Arc<[Member]> {
     nodes.iter().filter(|node| is_eligible(node)).filter(has_all).filter_map(node_member).collect()
 }
 
-/// Gives ports without a node port one that stands for it.
+/// Gives ports without a node port one that stands for it, and likewise the port at which nodes say whether they have a
+/// member. No two are neighbours, or they would be shown as a range.
 fn invent_node_ports(service: &mut Service) -> Vec<u16> {
     let mut unknown = Vec::new();
-    let ports = service.spec.as_mut().and_then(|spec| spec.ports.as_mut());
-    for (port, number) in ports.into_iter().flatten().zip((0..=UNKNOWN).rev()) {
-        if port.node_port.is_none_or(|port| port == 0) {
-            port.node_port = Some(i32::from(number));
+    let mut numbers = (0..=UNKNOWN).rev().step_by(2);
+    let Some(spec) = service.spec.as_mut() else { return unknown };
+    let asks_nodes = spec.type_.as_deref() == Some("LoadBalancer")
+        && spec.external_traffic_policy.as_deref() == Some("Local");
+    let ports = spec.ports.iter_mut().flatten().map(|port| &mut port.node_port);
+    let health = asks_nodes.then_some(&mut spec.health_check_node_port);
+    for (port, number) in ports.chain(health).zip(&mut numbers) {
+        if port.is_none_or(|port| port == 0) {
+            *port = Some(i32::from(number));
             unknown.push(number);
         }
     }
@@ -262,6 +314,11 @@ mod tests {
             "spec": {"ports": [{"port": 80}, {"port": 443, "nodePort": 30443}, {"port": 53}]}
         }))
         .unwrap();
-        assert_eq!(invent_node_ports(&mut service), [32766, 32764]);
+        assert_eq!(invent_node_ports(&mut service), [32766, 32762]);
+        let spec = service.spec.as_mut().unwrap();
+        spec.type_ = Some("LoadBalancer".to_owned());
+        spec.external_traffic_policy = Some("Local".to_owned());
+        assert_eq!(invent_node_ports(&mut service), [32760], "the others are given by now");
+        assert_eq!(service.spec.unwrap().health_check_node_port, Some(32760));
     }
 }

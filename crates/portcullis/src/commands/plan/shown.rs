@@ -20,13 +20,13 @@ pub(super) fn shown(plans: &Plans, form: Form) -> Result<String, Failure> {
                 text.push('\n');
             }
             if plans.is_empty() {
-                text.push_str("There are no Services of ours.\n");
+                text.push_str("There is nothing of ours.\n");
             }
             Ok(text.trim_end().to_owned() + "\n")
         }
         Form::Json => {
             let mut all = Vec::new();
-            for (service, plan) in plans {
+            for (name, plan) in plans {
                 all.push(match plan {
                     Ok(planned) => {
                         let mut plan =
@@ -34,7 +34,7 @@ pub(super) fn shown(plans: &Plans, form: Form) -> Result<String, Failure> {
                         leave_open(&mut plan, &planned.unknown);
                         plan
                     }
-                    Err(problem) => serde_json::json!({"service": service, "problem": problem}),
+                    Err(problem) => serde_json::json!({"name": name, "problem": problem}),
                 });
             }
             Ok(output::json(&all)?)

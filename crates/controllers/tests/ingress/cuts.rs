@@ -1,0 +1,142 @@
+//! The way to the API is cut again and again, and the type is not even installed at first: it converges.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use portcullis_controllers::ingress::IngressControllers;
+use portcullis_controllers::router::Platform;
+use portcullis_kube_api::ingress::{CRD, OWNING_LABEL};
+use portcullis_testkit::parts::Namespace;
+use portcullis_testkit::{eventually, kubernetes_in};
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+use crate::cluster::Cluster;
+
+/// Passes on what comes, until all its connections are cut at once.
+struct Passage {
+    address: SocketAddr,
+    cut: Arc<Notify>,
+}
+
+impl Passage {
+    async fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let cut = Arc::new(Notify::new());
+        let cutting = Arc::clone(&cut);
+        tokio::spawn(async move {
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                let cut = Arc::clone(&cutting);
+                tokio::spawn(async move {
+                    let Ok(mut server) = TcpStream::connect(server).await else { return };
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                        () = cut.notified() => {}
+                    }
+                });
+            }
+        });
+        Passage { address, cut }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_are_cut() {
+    let cluster = Cluster::new("cut");
+    let mut config = cluster.config().await;
+    let server = format!("127.0.0.1:{}", config.cluster_url.port_u16().unwrap()).parse().unwrap();
+    let passage = Passage::to(server).await;
+    config.cluster_url = format!("https://{}", passage.address).parse().unwrap();
+    let client = kube::Client::try_from(config).unwrap();
+    let running = tokio::spawn(IngressControllers::new(client, cluster.settings(Platform::BareMetal)).run());
+    let cutting = tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(Duration::from_millis(170)).await;
+            passage.cut.notify_waiters();
+        }
+    });
+    for round in 0..8 {
+        let range = format!("192.0.2.{round}/32");
+        for name in ["one", "two", "three"] {
+            cluster.apply(name, json!({"scope": "External", "allowedSourceRanges": [range]}));
+        }
+        // By hand at the same time, and without a word where nobody listens.
+        if !cluster.service("two").is_null() {
+            cluster.edit_service("two", &json!({"spec": {"loadBalancerSourceRanges": ["0.0.0.0/0"]}}));
+        }
+    }
+    cutting.abort();
+    for name in ["one", "two", "three"] {
+        eventually("the last ranges", || {
+            cluster.service(name)["spec"]["loadBalancerSourceRanges"] == json!(["192.0.2.7/32"])
+        });
+        cluster.wait_for(name, "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+        eventually("in the status, too", || cluster.effective(name) == json!(["192.0.2.7/32"]));
+    }
+    running.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_type_that_comes_late() {
+    let kubernetes = kubernetes_in(&Namespace::host());
+    let cluster = Cluster::without_type(&kubernetes, "late");
+    let running = cluster.start(Platform::BareMetal).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    kubernetes.apply_types(CRD).unwrap();
+    cluster.apply("shop", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    running.abort();
+}
+
+/// Who only watches writes nothing at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_only_watches() {
+    let cluster = Cluster::new("observe");
+    cluster.leave_service("there", &["10.0.0.0/8"], json!({}), true);
+    cluster.apply("there", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
+    cluster.apply("new", json!({"scope": "External"}));
+    let version = |object: serde_json::Value| object["metadata"]["resourceVersion"].clone();
+    let before =
+        [cluster.service("there"), cluster.controller("there"), cluster.controller("new")].map(version);
+    let mut settings = cluster.settings(Platform::BareMetal);
+    settings.observe = true;
+    let controllers = IngressControllers::new(cluster.client().await, settings);
+    let standing = controllers.standing();
+    let running = tokio::spawn(controllers.run());
+    eventually("both are seen", || standing.all().len() == 2);
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let after =
+        [cluster.service("there"), cluster.controller("there"), cluster.controller("new")].map(version);
+    assert_eq!(before, after);
+    assert!(cluster.service("new").is_null() && cluster.deployment("new").is_null());
+    for namespace in [cluster.controllers(), cluster.routers()] {
+        assert_eq!(cluster.kubectl(&["get", "events", "-n", &namespace, "-o", "name"]), "");
+        assert_eq!(
+            cluster.kubectl(&[
+                "get",
+                "configmaps,poddisruptionbudgets",
+                "-n",
+                &namespace,
+                "-l",
+                OWNING_LABEL,
+                "-o",
+                "name"
+            ]),
+            ""
+        );
+    }
+    // What would be done is what it waits for.
+    let told = &standing.all()["there"].conditions;
+    let progressing = told.iter().find(|condition| condition.type_ == "LoadBalancerProgressing").unwrap();
+    assert_eq!(progressing.reason, "OperandsProgressing");
+    assert!(
+        progressing.message.contains("would be changed, and is only looked at"),
+        "{}",
+        progressing.message
+    );
+    running.abort();
+}

@@ -1,0 +1,70 @@
+//! The datapath of a node with many frontends: how long changes take, and what packets pay for it.
+//!
+//! Everything runs in network namespaces. Times are of this machine; what they have to do with each other is not.
+//!
+//! `FRONTENDS=1000` in the environment makes it a thousand; the limits are for ten thousand. `--only changes` leaves packets
+//! out, `--only packets` the rest. A limit that is missed ends it with a failure.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench talks")]
+
+mod changes;
+mod packets;
+
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use portcullis_testkit::parts::Namespace;
+
+// What the program has.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    let only =
+        arguments.iter().skip_while(|argument| *argument != "--only").nth(1).cloned().unwrap_or_default();
+    let count = std::env::var("FRONTENDS").map_or(10_000, |number| number.parse().unwrap());
+    if only != "packets" {
+        changes::measure(count);
+    }
+    if only != "changes" {
+        packets::measure(count);
+    }
+    let missed = MISSED.load(Ordering::Relaxed);
+    if missed == 0 {
+        return ExitCode::SUCCESS;
+    }
+    println!("{missed} limits are missed.");
+    ExitCode::FAILURE
+}
+
+/// How many limits were missed so far.
+static MISSED: AtomicUsize = AtomicUsize::new(0);
+
+/// A figure that has a limit: `=` where it is kept, `✗` where it is missed, which counts.
+fn mark(kept: bool) -> &'static str {
+    if kept {
+        return "=";
+    }
+    MISSED.fetch_add(1, Ordering::Relaxed);
+    "✗ MISSED"
+}
+
+fn row(what: &str, figure: &str, mark: &str) {
+    println!("{what:<52} {figure:<40} {mark}");
+}
+
+fn median<T: Ord + Copy>(figures: &mut [T]) -> T {
+    figures.sort();
+    figures[figures.len() / 2]
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1000.0
+}
+
+/// Does something in the network of a host.
+fn on<T: Send>(host: &Namespace, work: impl FnOnce() -> T + Send) -> T {
+    host.run(work)
+}

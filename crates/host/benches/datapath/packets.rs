@@ -1,0 +1,276 @@
+use std::fmt::Write as _;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use portcullis_core::{Admission, EmptyMeans, Owner, Protocol, SourceRanges};
+use portcullis_host::datapath::{Datapath, Frontend, Mode, Place};
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+use portcullis_testkit::{Host, KubeProxy, eventually, kubernetes_in, link};
+
+use crate::changes::frontend;
+use crate::{mark, median, on};
+
+/// Ways are measured in turns, so that they have the same machine. The best turn counts: what others do on the machine only
+/// ever makes it worse. Where ours is behind after so many turns there are more, up to the most.
+const TURNS: usize = 15;
+const MOST_TURNS: usize = 60;
+/// Connections, and questions on one connection, in each turn.
+const CONNECTIONS: usize = 400;
+const QUESTIONS: usize = 2000;
+/// For so long is sent as much as there is room for.
+const STREAM: Duration = Duration::from_millis(400);
+/// kube-proxy has few Services beside the one that is measured: with ten thousand it takes most of a minute to start.
+const SERVICES: usize = 200;
+/// One in so many is in the noise between two ways that are equally fast.
+const NOISE: u64 = 10;
+
+const ADDRESS: &str = "203.0.113.100";
+const BACKEND: &str = "10.244.0.2";
+const RANGE: &str = "192.0.2.0/24";
+/// Ports of the backend: one answers every byte, one takes whatever comes.
+const TALK: u16 = 8080;
+const SINK: u16 = 8081;
+
+pub(crate) fn measure(count: u32) {
+    println!(
+        "\nPackets through a node: {count} frontends of ours, {SERVICES} Services of kube-proxy (nftables mode); source range \
+         and masquerade on both\n"
+    );
+    let ours = Lab::new();
+    let mut datapath = on(&ours.node, Datapath::open).unwrap();
+    let served = [TALK, SINK].map(serve);
+    let others = (0..count).map(|number| frontend(number, 24, 2));
+    on(&ours.node, || datapath.sync(Mode::Nftables, &[], others.chain(served))).unwrap();
+
+    let theirs = Lab::new();
+    let kubernetes = kubernetes_in(&theirs.node);
+    let _proxy = KubeProxy::start(&kubernetes, "node1", "192.0.2.1");
+    services(&kubernetes);
+    eventually("kube-proxy serves", || [TALK, SINK].iter().all(|port| theirs.is_served(*port)));
+    assert!(ours.is_served(TALK) && ours.is_served(SINK));
+
+    let ways = [(&ours, BACKEND), (&ours, ADDRESS), (&theirs, ADDRESS)];
+    let mut best = [Figures::default(); 3];
+    let mut turns = 0;
+    while turns < TURNS || (turns < MOST_TURNS && KINDS.iter().any(|kind| !kind.is_kept(&best))) {
+        for (best, (lab, address)) in best.iter_mut().zip(ways) {
+            best.improve(&lab.measure(address));
+        }
+        turns += 1;
+    }
+    println!("{:<32} {:>16} {:>16} {:>16}   best of {turns}", "", "direct", "ours", "kube-proxy");
+    for kind in KINDS {
+        let cells = best.map(|figures| {
+            format!("{:.1} {}", Duration::from_nanos((kind.of)(&figures)).as_secs_f64() * 1e6, kind.unit)
+        });
+        println!(
+            "{:<32} {:>16} {:>16} {:>16} {}",
+            kind.what,
+            cells[0],
+            cells[1],
+            cells[2],
+            mark(kind.is_kept(&best))
+        );
+    }
+    drop(kubernetes);
+}
+
+/// The best medians so far, in thousandths of the unit that is printed.
+#[derive(Clone, Copy)]
+struct Figures {
+    connection: u64,
+    answer: u64,
+    throughput: u64,
+}
+
+impl Default for Figures {
+    fn default() -> Self {
+        Self { connection: u64::MAX, answer: u64::MAX, throughput: 0 }
+    }
+}
+
+impl Figures {
+    fn improve(&mut self, turn: &Self) {
+        self.connection = self.connection.min(turn.connection);
+        self.answer = self.answer.min(turn.answer);
+        self.throughput = self.throughput.max(turn.throughput);
+    }
+}
+
+/// What is measured.
+struct Kind {
+    what: &'static str,
+    unit: &'static str,
+    of: fn(&Figures) -> u64,
+    more_is_better: bool,
+}
+
+const KINDS: [Kind; 3] = [
+    Kind {
+        what: "a new connection and an answer",
+        unit: "µs",
+        of: |figures| figures.connection,
+        more_is_better: false,
+    },
+    Kind {
+        what: "an answer on an established one",
+        unit: "µs",
+        of: |figures| figures.answer,
+        more_is_better: false,
+    },
+    Kind {
+        what: "throughput of one connection",
+        unit: "MB/s",
+        of: |figures| figures.throughput,
+        more_is_better: true,
+    },
+];
+
+impl Kind {
+    /// Whether ours is as good as kube-proxy.
+    fn is_kept(&self, best: &[Figures; 3]) -> bool {
+        let (ours, theirs) = ((self.of)(&best[1]), (self.of)(&best[2]));
+        let (smaller, larger) = if self.more_is_better { (theirs, ours) } else { (ours, theirs) };
+        smaller <= larger.saturating_add(larger / NOISE)
+    }
+}
+
+/// A client, a node and a backend.
+struct Lab {
+    client: Host,
+    node: Host,
+    _backend: Host,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let [client, node, backend] = ["client", "node", "backend"].map(Host::new);
+        link(&client, &["192.0.2.10/24"], &node, &["192.0.2.1/24"]);
+        link(&backend, &["10.244.0.2/24"], &node, &["10.244.0.1/24"]);
+        node.forward();
+        client.default_route("192.0.2.1");
+        backend.default_route("10.244.0.1");
+        for (port, handle) in [(TALK, talk as fn(TcpStream)), (SINK, sink)] {
+            let listener = on(&backend, || TcpListener::bind(("0.0.0.0", port))).unwrap();
+            thread::spawn(move || {
+                for stream in listener.incoming().flatten() {
+                    thread::spawn(move || handle(stream));
+                }
+            });
+        }
+        Lab { client, node, _backend: backend }
+    }
+
+    fn is_served(&self, port: u16) -> bool {
+        let to = SocketAddr::new(ADDRESS.parse().unwrap(), port);
+        on(&self.client, || TcpStream::connect_timeout(&to, Duration::from_secs(1))).is_ok()
+    }
+
+    fn measure(&self, address: &str) -> Figures {
+        let at = |port| SocketAddr::new(address.parse().unwrap(), port);
+        on(&self.client, || Figures {
+            connection: nanos((0..CONNECTIONS).map(|_| {
+                let start = Instant::now();
+                ask(&mut connect(at(TALK)));
+                start.elapsed()
+            })),
+            answer: {
+                let mut stream = connect(at(TALK));
+                nanos((0..QUESTIONS).map(|_| {
+                    let start = Instant::now();
+                    ask(&mut stream);
+                    start.elapsed()
+                }))
+            },
+            throughput: stream(at(SINK)),
+        })
+    }
+}
+
+fn connect(to: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(to).unwrap();
+    stream.set_nodelay(true).unwrap();
+    // The greeting: whoever only wants to know whether somebody is there gets an answer too.
+    (&stream).read_exact(&mut [0]).unwrap();
+    stream
+}
+
+fn ask(stream: &mut TcpStream) {
+    stream.write_all(b"?").unwrap();
+    stream.read_exact(&mut [0]).unwrap();
+}
+
+/// How much is sent in a second, in MB.
+fn stream(to: SocketAddr) -> u64 {
+    let mut stream = connect(to);
+    let chunk = vec![0; 1 << 17];
+    let (start, mut sent) = (Instant::now(), 0u64);
+    while start.elapsed() < STREAM {
+        stream.write_all(&chunk).unwrap();
+        sent += 1 << 17;
+    }
+    let micros = u64::try_from(start.elapsed().as_micros()).unwrap();
+    sent * 1000 / micros
+}
+
+fn nanos(times: impl Iterator<Item = Duration>) -> u64 {
+    let mut times: Vec<Duration> = times.collect();
+    u64::try_from(median(&mut times).as_nanos()).unwrap()
+}
+
+fn talk(mut stream: TcpStream) {
+    let _ = stream.set_nodelay(true);
+    let _ = stream.write_all(b"!");
+    while stream.read_exact(&mut [0]).is_ok() {
+        let _ = stream.write_all(b"!");
+    }
+}
+
+fn sink(mut stream: TcpStream) {
+    let _ = stream.write_all(b"!");
+    let mut buffer = vec![0; 1 << 18];
+    while stream.read(&mut buffer).is_ok_and(|length| length > 0) {}
+}
+
+fn serve(port: u16) -> Frontend {
+    let place = Place::new(ADDRESS.parse().unwrap(), Protocol::TCP, port).unwrap();
+    let owner = Owner::new("bench", "Service", Some("default".into()), "web").unwrap();
+    let ranges = SourceRanges::parse(Some([RANGE])).unwrap();
+    let admission = Admission { ranges, empty_means: EmptyMeans::Everyone };
+    Frontend::new(place, owner, admission, [SocketAddr::new(BACKEND.parse().unwrap(), port)]).unwrap()
+}
+
+/// The Service that is measured, and others.
+fn services(kubernetes: &Kubernetes) {
+    let mut manifests = String::new();
+    for number in 0..SERVICES {
+        let _ = write!(
+            manifests,
+            "
+apiVersion: v1
+kind: Service
+metadata: {{name: web-{number}}}
+spec:
+  type: LoadBalancer
+  externalTrafficPolicy: Cluster
+  allocateLoadBalancerNodePorts: false
+  loadBalancerSourceRanges: [{RANGE}]
+  ports: [{{name: talk, port: {TALK}}}, {{name: sink, port: {SINK}}}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {{name: web-{number}, labels: {{kubernetes.io/service-name: web-{number}}}}}
+addressType: IPv4
+endpoints: [{{addresses: [{BACKEND}], conditions: {{ready: true}}}}]
+ports: [{{name: talk, port: {TALK}, protocol: TCP}}, {{name: sink, port: {SINK}, protocol: TCP}}]
+---"
+        );
+    }
+    kubernetes.apply(&manifests).unwrap();
+    let status = format!(r#"{{"status":{{"loadBalancer":{{"ingress":[{{"ip":"{ADDRESS}"}}]}}}}}}"#);
+    kubernetes
+        .kubectl(&["patch", "service", "web-0", "--subresource=status", "--type=merge", "-p", &status])
+        .unwrap();
+}

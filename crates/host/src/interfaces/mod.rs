@@ -1,0 +1,51 @@
+//! The interfaces of this machine and their addresses, as the kernel tells of them, and which of them somebody means.
+
+mod message;
+mod select;
+mod watch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+pub use select::{Entry, NotHere, Selection};
+pub use watch::{WatchError, watch};
+
+/// The interfaces of a machine, by the numbers that the kernel gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interfaces(BTreeMap<u32, Interface>);
+
+/// One of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name, such as `enp3s0`.
+    pub name: String,
+    /// The bridge or bond that it is a part of: packets come to that one's addresses then.
+    pub master: Option<u32>,
+    /// Whether it only leads back to this machine.
+    pub is_loopback: bool,
+    /// Addresses that can be used: none that is still being tried out, or that another machine has.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Interfaces {
+    /// All of them.
+    pub fn iter(&self) -> impl Iterator<Item = &Interface> {
+        self.0.values()
+    }
+
+    /// The one of a name.
+    pub fn find(&self, name: &str) -> Option<&Interface> {
+        self.iter().find(|interface| interface.name == name)
+    }
+
+    /// Whether any of them has an address.
+    pub fn have(&self, address: IpAddr) -> bool {
+        self.iter().any(|interface| interface.addresses.contains(&address))
+    }
+}
+
+impl FromIterator<(u32, Interface)> for Interfaces {
+    fn from_iter<T: IntoIterator<Item = (u32, Interface)>>(interfaces: T) -> Self {
+        Interfaces(interfaces.into_iter().collect())
+    }
+}

@@ -1,0 +1,156 @@
+use portcullis_core::Protocol;
+use portcullis_host::datapath::{ClientAddress, Count, Counters, Mode};
+use portcullis_testkit::Failure::TimedOut;
+use portcullis_testkit::{Target, can_connect, connect};
+
+use crate::lab::{Lab, V4, V6, frontend, on, place, seen, web};
+use crate::talk::{Connection, speak};
+
+const TCP: Target = Target::Tcp(80);
+const UDP: Target = Target::Udp(80);
+
+#[test]
+fn only_who_is_in_range_connects() {
+    let lab = Lab::new();
+    let _serving = lab.one.serve(8080);
+    let mut datapath = lab.datapath();
+    let ranges = ["192.0.2.0/24", "2001:db8:1::/64"];
+    let udp = |address| place(address, Protocol::UDP, 80);
+    let frontends = [
+        web(V4, &ranges, &["10.244.0.2:8080"]),
+        web(V6, &ranges, &["[fd00:1::2]:8080"]),
+        frontend(udp(V4), &ranges, &["10.244.0.2:8080"]),
+        frontend(udp(V6), &ranges, &["[fd00:1::2]:8080"]),
+    ]
+    .map(|frontend| frontend.with_client_address(ClientAddress::Kept));
+    lab.sync(&mut datapath, Mode::Nftables, &frontends);
+    for target in [TCP, UDP] {
+        assert_eq!(connect(&lab.inside, V4, target), Ok(seen("192.0.2.10")));
+        assert_eq!(connect(&lab.inside, V6, target), Ok(seen("2001:db8:1::10")));
+        assert_eq!(connect(&lab.outside, V4, target), Err(TimedOut));
+        assert_eq!(connect(&lab.outside, V6, target), Err(TimedOut));
+    }
+
+    let moved = [
+        web(V4, &["198.51.100.0/24"], &["10.244.0.2:8080"]),
+        web(V6, &["2001:db8:2::10/128"], &["[fd00:1::2]:8080"]),
+    ];
+    lab.change(&mut datapath, &moved, &[]);
+    assert!(can_connect(&lab.outside, V4, TCP));
+    assert!(can_connect(&lab.outside, V6, TCP));
+    assert_eq!(connect(&lab.inside, V4, TCP), Err(TimedOut));
+    assert_eq!(connect(&lab.inside, V6, TCP), Err(TimedOut));
+}
+
+#[test]
+fn a_family_without_a_range_is_closed_and_no_list_is_open() {
+    let lab = Lab::new();
+    let _serving = lab.one.serve(8080);
+    let mut datapath = lab.datapath();
+    let v4_only = ["0.0.0.0/0"];
+    let frontends = [web(V4, &v4_only, &["10.244.0.2:8080"]), web(V6, &v4_only, &["[fd00:1::2]:8080"])];
+    lab.sync(&mut datapath, Mode::Nftables, &frontends);
+    for client in [&lab.inside, &lab.outside] {
+        assert!(can_connect(client, V4, TCP));
+        assert_eq!(connect(client, V6, TCP), Err(TimedOut));
+    }
+    lab.change(&mut datapath, &[web(V6, &[], &["[fd00:1::2]:8080"])], &[]);
+    assert!(can_connect(&lab.outside, V6, TCP));
+}
+
+#[test]
+fn who_is_excluded_loses_established_connections_too() {
+    let lab = Lab::new();
+    speak(&lab.one, 8080);
+    let mut datapath = lab.datapath();
+    let open = web(V4, &[], &["10.244.0.2:8080"]);
+    lab.sync(&mut datapath, Mode::Nftables, std::slice::from_ref(&open));
+    let mut inside = Connection::open(&lab.inside, V4, 80);
+    let mut outside = Connection::open(&lab.outside, V4, 80);
+    assert_eq!((inside.ask().as_deref(), outside.ask().as_deref()), (Some("one"), Some("one")));
+
+    lab.change(&mut datapath, &[web(V4, &["192.0.2.0/24"], &["10.244.0.2:8080"])], &[]);
+    assert_eq!((inside.ask().as_deref(), outside.ask()), (Some("one"), None));
+    lab.change(&mut datapath, &[open], &[]);
+    assert_eq!(inside.ask().as_deref(), Some("one"));
+}
+
+#[test]
+fn ranges_hold_for_node_ports() {
+    let lab = Lab::new();
+    let _serving = lab.one.serve(8080);
+    let mut datapath = lab.datapath();
+    let node_port = |address, ranges: &[&str], endpoint| {
+        frontend(place(address, Protocol::TCP, 30080), ranges, &[endpoint])
+    };
+    let frontends = [
+        node_port("0.0.0.0", &["192.0.2.0/24"], "10.244.0.2:8080"),
+        node_port("::", &["2001:db8:1::/48"], "[fd00:1::2]:8080"),
+    ];
+    lab.sync(&mut datapath, Mode::Nftables, &frontends);
+    let port = Target::Tcp(30080);
+    for address in [V4, "198.51.100.1", V6, "2001:db8:2::1"] {
+        assert!(can_connect(&lab.inside, address, port), "{address}");
+        assert_eq!(connect(&lab.outside, address, port), Err(TimedOut), "{address}");
+    }
+    // The same port of another machine is not the node's.
+    let _other = lab.one.serve(30080);
+    assert!(can_connect(&lab.outside, "10.244.0.2", port));
+}
+
+#[test]
+fn ranges_hold_for_the_node_itself() {
+    let lab = Lab::new();
+    let _serving = lab.one.serve(8080);
+    let mut datapath = lab.datapath();
+    lab.sync(&mut datapath, Mode::Nftables, &[web(V4, &["192.0.2.0/24"], &["10.244.0.2:8080"])]);
+    // A connection to an address of the node itself is from that address.
+    assert!(can_connect(&lab.node, V4, TCP));
+    lab.change(&mut datapath, &[web(V4, &["198.51.100.0/24"], &["10.244.0.2:8080"])], &[]);
+    assert_eq!(connect(&lab.node, V4, TCP), Err(TimedOut));
+}
+
+#[test]
+fn an_answer_that_arrives_at_the_port_of_a_frontend_is_not_the_frontends() {
+    let lab = Lab::new();
+    let _serving = lab.outside.serve(7000);
+    let mut datapath = lab.datapath();
+    let at_ephemeral_port =
+        frontend(place("198.51.100.1", Protocol::UDP, 40000), &["192.0.2.0/24"], &["10.244.0.2:8080"]);
+    lab.sync(&mut datapath, Mode::Nftables, &[at_ephemeral_port]);
+    let answer = on(&lab.node, || {
+        let socket = std::net::UdpSocket::bind("198.51.100.1:40000").unwrap();
+        socket.connect("198.51.100.10:7000").unwrap();
+        socket.set_read_timeout(Some(std::time::Duration::from_secs(2))).unwrap();
+        socket.send(b"?").unwrap();
+        socket.recv(&mut [0; 64])
+    });
+    assert!(answer.is_ok());
+}
+
+#[test]
+fn what_is_accepted_and_dropped_is_counted() {
+    let lab = Lab::new();
+    let _serving = lab.one.serve(8080);
+    let mut datapath = lab.datapath();
+    let udp = place(V4, Protocol::UDP, 53);
+    let frontends = [web(V6, &[], &[]), frontend(udp, &["192.0.2.0/24"], &["10.244.0.2:8080"])];
+    lab.sync(&mut datapath, Mode::Nftables, &frontends);
+    assert!(can_connect(&lab.inside, V4, Target::Udp(53)));
+    let counters = on(&lab.node, || datapath.counters()).unwrap();
+    assert_eq!(counters[&udp].accepted, Count { packets: 1, bytes: 29 });
+    assert_eq!(counters[&udp].dropped, Count::default());
+    assert_eq!(counters[&frontends[0].place()], Counters::default());
+
+    assert!(!can_connect(&lab.outside, V4, Target::Udp(53)));
+    // Counting goes on through changes, and through a restart.
+    lab.change(&mut datapath, &[frontend(udp, &["192.0.2.0/25"], &["10.244.0.2:8080"])], &[]);
+    drop(datapath);
+    let mut datapath = lab.datapath();
+    lab.sync(&mut datapath, Mode::Nftables, &[frontend(udp, &["192.0.2.0/24"], &["10.244.0.2:8080"])]);
+    let counters = on(&lab.node, || datapath.counters()).unwrap();
+    assert_eq!(counters.len(), 1);
+    assert_eq!(counters[&udp].accepted, Count { packets: 1, bytes: 29 });
+    let dropped = counters[&udp].dropped;
+    assert!(dropped.packets >= 1 && dropped.bytes == 29 * dropped.packets, "{dropped:?}");
+}

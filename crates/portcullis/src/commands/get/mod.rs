@@ -1,0 +1,145 @@
+//! `portcullis get`
+
+mod ingress;
+mod services;
+
+use anyhow::Context;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+use crate::cli::ConfigArgs;
+use crate::config::Loaded;
+use crate::exit::{Exit, Failure};
+use crate::output::{self, Format};
+use crate::roles::services::kubernetes;
+
+/// Show load balancers: where they are, who may reach them, and what is wrong with them
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Of what; of all that the configuration has looked after, if it is not said
+    #[arg(value_enum)]
+    kind: Option<Kind>,
+
+    #[command(flatten)]
+    config: ConfigArgs,
+
+    /// Also look at whom Services send to, which takes a call for each port of each
+    #[arg(long)]
+    members: bool,
+
+    /// In which form
+    #[arg(short, long, value_enum, value_name = "FORM", default_value = "table")]
+    output: Format,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Kind {
+    /// Services of type `LoadBalancer`
+    Services,
+    /// `IngressControllers`, and where their ranges come from
+    Ingress,
+}
+
+/// Something with a load balancer, in the columns that all have.
+struct Row {
+    kind: &'static str,
+    name: String,
+    provider: Option<String>,
+    address: Option<String>,
+    open: String,
+    enforced: String,
+    members: Option<(usize, usize)>,
+    age: Option<String>,
+    note: String,
+}
+
+pub(crate) fn run(args: Args) -> Result<(), Failure> {
+    let loaded = args.config.sources().load()?;
+    output::warnings(&loaded.warnings);
+    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let text = runtime.block_on(shown(&loaded, args.kind, args.members, args.output))?;
+    Ok(output::print(&text)?)
+}
+
+async fn shown(
+    loaded: &Loaded,
+    kind: Option<Kind>,
+    members: bool,
+    format: Format,
+) -> Result<String, Failure> {
+    let client = kubernetes(loaded).await?;
+    if kind == Some(Kind::Ingress) {
+        return ingress::shown(&ingress::look(loaded, &client).await?, format);
+    }
+    let with_ingress = kind.is_none() && loaded.config.ingress_controllers.enabled;
+    let mut rows = Vec::new();
+    if !with_ingress || loaded.config.services.enabled {
+        rows.extend(services::rows(loaded, &client, members).await?);
+    }
+    if with_ingress {
+        rows.extend(ingress::look(loaded, &client).await?.iter().map(ingress::row));
+    }
+    let values = || rows.iter().map(value).collect::<Vec<_>>();
+    Ok(match format {
+        Format::Table if rows.is_empty() => "There is nothing of ours.\n".to_owned(),
+        Format::Table => table(&rows),
+        Format::Json => output::json(&values())?,
+        Format::Yaml => output::yaml(&values())?,
+    })
+}
+
+fn table(rows: &[Row]) -> String {
+    let cells: Vec<Vec<String>> = rows
+        .iter()
+        .map(|row| {
+            vec![
+                row.kind.to_owned(),
+                row.name.clone(),
+                or_none(row.provider.clone()),
+                or_none(row.address.clone()),
+                row.open.clone(),
+                row.enforced.clone(),
+                or_none(row.members.map(|(healthy, all)| format!("{healthy}/{all}"))),
+                or_none(row.age.clone()),
+                row.note.clone(),
+            ]
+        })
+        .collect();
+    output::table(
+        &["KIND", "NAME", "PROVIDER", "ADDRESS", "OPEN TO", "ENFORCED", "MEMBERS", "AGE", ""],
+        &cells,
+    )
+}
+
+fn value(row: &Row) -> Value {
+    json!({
+        "kind": row.kind,
+        "name": row.name,
+        "provider": row.provider,
+        "address": row.address,
+        "openTo": row.open,
+        "enforced": row.enforced,
+        "members": row.members.map(|(healthy, all)| json!({"healthy": healthy, "all": all})),
+        "note": row.note,
+    })
+}
+
+fn or_none(text: Option<String>) -> String {
+    text.unwrap_or_else(|| "–".to_owned())
+}
+
+/// How old something is, in one unit.
+fn age(metadata: &ObjectMeta) -> Option<String> {
+    let seconds = Timestamp::now().as_second() - metadata.creation_timestamp.as_ref()?.0.as_second();
+    Some(match seconds {
+        ..60 => format!("{}s", seconds.max(0)),
+        60..3600 => format!("{}m", seconds / 60),
+        3600..86_400 => format!("{}h", seconds / 3600),
+        _ => format!("{}d", seconds / 86_400),
+    })
+}
+
+fn unanswered(error: &kube::Error) -> Failure {
+    Failure::new(Exit::Lacking, format!("the Kubernetes API does not answer: {error}"))
+}

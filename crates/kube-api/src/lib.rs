@@ -4,6 +4,7 @@
 
 mod adoption;
 pub mod enforced;
+pub mod host;
 pub mod ingress;
 mod members;
 mod node;

@@ -4,9 +4,11 @@
 
 mod cloud_config;
 mod events;
+pub mod host;
 pub mod ingress;
 mod lease;
 mod nodes;
+mod pause;
 pub mod router;
 mod service;
 

@@ -28,6 +28,7 @@ use tracing::{info, warn};
 
 use crate::events::{Events, Weight};
 use crate::nodes::Nodes;
+use crate::pause::pause;
 
 /// How Services are looked after.
 #[derive(Clone, Debug)]
@@ -139,13 +140,7 @@ async fn reconcile<P: Provider>(service: Arc<Service>, context: Arc<Context<P>>)
     };
     let count = failures.entry(key).or_default();
     *count += 1;
-    Ok(Action::requeue(pause(*count)))
-}
-
-/// How long is waited after so many failures in a row.
-fn pause(failures: u32) -> Duration {
-    let (first, most) = BACKOFF;
-    (first * 2_u32.saturating_pow(failures.saturating_sub(1)).min(1000)).min(most)
+    Ok(Action::requeue(pause(BACKOFF, *count)))
 }
 
 /// It did not come to its end, and is tried again later.
@@ -668,17 +663,4 @@ fn is_same_but_for_members(one: &Want, other: &Want) -> bool {
         Target::Gone => None,
     };
     without(one).is_some_and(|one| without(other).is_some_and(|other| one == other))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pauses_double_up_to_five_minutes() {
-        let pauses = [(1, 5), (2, 10), (3, 20), (6, 160), (7, 300), (8, 300), (u32::MAX, 300)];
-        for (failures, seconds) in pauses {
-            assert_eq!(pause(failures), Duration::from_secs(seconds), "{failures}");
-        }
-    }
 }

@@ -2,5 +2,11 @@
 
 #![warn(missing_docs)]
 
+pub mod claims;
 pub mod datapath;
 pub mod interfaces;
+mod listening;
+mod machine;
+
+pub use listening::listening;
+pub use machine::{Machine, MachineError};

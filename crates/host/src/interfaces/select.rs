@@ -129,7 +129,7 @@ impl Selection {
     /// The addresses by which others reach this machine, if nobody says which.
     pub fn external(&self, interfaces: &Interfaces) -> BTreeSet<IpAddr> {
         let outside = interfaces.iter().filter(|interface| {
-            !interface.is_loopback && !is_listed(&self.internal, &interface.name) && !self.is_kept(interface)
+            !interface.is_loopback && !self.is_internal(&interface.name) && !self.is_kept(interface)
         });
         outside.flat_map(|interface| self.of(interface)).collect()
     }
@@ -184,6 +184,11 @@ impl Selection {
         }
     }
 
+    /// Whether an interface of this name belongs to the network between pods.
+    pub fn is_internal(&self, name: &str) -> bool {
+        is_listed(&self.internal, name)
+    }
+
     /// Whether an interface is kept for those who look after the machine.
     fn is_kept(&self, interface: &Interface) -> bool {
         is_listed(&self.management, &interface.name)
@@ -202,9 +207,7 @@ impl Selection {
     /// The interfaces that could be meant, for people.
     fn here(&self, interfaces: &Interfaces) -> String {
         let shown = interfaces.iter().filter(|interface| {
-            !interface.is_loopback
-                && interface.master.is_none()
-                && !is_listed(&self.internal, &interface.name)
+            !interface.is_loopback && interface.master.is_none() && !self.is_internal(&interface.name)
         });
         let shown = shown.map(|interface| {
             let addresses: Vec<String> = self.of(interface).map(|address| address.to_string()).collect();

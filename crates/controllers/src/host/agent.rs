@@ -1,0 +1,543 @@
+//! What runs on every node: it tells which addresses the node has, and has its packet filters be as Services ask.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{self, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use portcullis_host::Machine;
+use portcullis_host::claims::{Claims, Here, Listening, Name, Policy, Port};
+use portcullis_host::datapath::{self, Frontend, Mode, Place};
+use portcullis_host::interfaces::{Interface, Interfaces};
+use portcullis_kube_api::host::{NodeDatapath, NodeInterface, NodeReport, wants_host};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::asked::{Serving, Slices, claim, is_local, service_of};
+use super::controller::watched;
+use super::health::Health;
+use super::told::{Told, version};
+use crate::pause::pause;
+
+/// How a node looks after itself.
+#[derive(Clone, Debug)]
+pub struct AgentSettings {
+    /// The cluster, by the name that is written on what is made for it.
+    pub cluster: String,
+    /// Services of this class are served.
+    pub class: String,
+    /// Services without any class, too.
+    pub without_class: bool,
+    /// The name of this node.
+    pub node: String,
+    /// The namespace where nodes tell of themselves.
+    pub namespace: String,
+    /// What nobody gets.
+    pub policy: Policy,
+    /// What the packet filters do.
+    pub mode: Mode,
+    /// Only watch, and tell what would be done.
+    pub observe: bool,
+}
+
+/// How often is looked where programs listen, and whether the packet filters are still there.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// How long is waited after a failure, at first and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+
+/// How often it is told again what was told already: somebody may have deleted it.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
+
+/// Looks after one node.
+#[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
+pub struct NodeAgent {
+    client: Client,
+    machine: Machine,
+    settings: AgentSettings,
+}
+
+/// What is heard of.
+enum Heard {
+    Service(watcher::Event<Service>),
+    Slice(watcher::Event<EndpointSlice>),
+    ApiServer(watcher::Event<EndpointSlice>),
+    Interfaces,
+    Time,
+}
+
+/// What is known, and what was done about it.
+struct Agent {
+    machine: Machine,
+    settings: AgentSettings,
+    services: Told<Service>,
+    slices: Told<EndpointSlice>,
+    by_service: Slices,
+    api_server: Told<EndpointSlice>,
+    interfaces: watch::Receiver<Interfaces>,
+    listening: BTreeSet<Listening>,
+    claims: Claims,
+    /// What was put into the packet filters, by Service.
+    placed: HashMap<Name, Vec<Place>>,
+    health: Health,
+    /// Everything is to be said anew.
+    whole: bool,
+    /// Until when nothing is tried, and how often in a row it failed.
+    pause: Option<Instant>,
+    failures: u32,
+    /// The newest version of a Service that was heard of.
+    newest: Option<u64>,
+    report: watch::Sender<NodeReport>,
+}
+
+impl NodeAgent {
+    /// Looks after this machine so.
+    pub fn new(client: Client, machine: Machine, settings: AgentSettings) -> Self {
+        NodeAgent { client, machine, settings }
+    }
+
+    /// Does so until it is dropped. What is in the packet filters stays.
+    pub async fn run(self) {
+        let NodeAgent { client, machine, settings } = self;
+        let (report, told) = watch::channel(NodeReport::default());
+        let telling = tell(client.clone(), settings.clone(), told);
+        let policy = settings.policy.clone();
+        let agent = Agent {
+            interfaces: machine.interfaces(),
+            health: Health::new(machine.clone()),
+            machine,
+            services: Told::default(),
+            slices: Told::default(),
+            by_service: HashMap::new(),
+            api_server: Told::default(),
+            listening: BTreeSet::new(),
+            claims: Claims::new(policy, Here::default()),
+            placed: HashMap::new(),
+            whole: true,
+            pause: None,
+            failures: 0,
+            newest: None,
+            report,
+            settings,
+        };
+        tokio::join!(agent.follow(client), telling);
+    }
+}
+
+impl Agent {
+    async fn follow(mut self, client: Client) {
+        let interfaces = stream::unfold(self.interfaces.clone(), |mut interfaces| async {
+            interfaces.changed().await.ok().map(|()| (Heard::Interfaces, interfaces))
+        });
+        let time = stream::unfold((), |()| async {
+            sleep(LOOK).await;
+            Some((Heard::Time, ()))
+        });
+        let api_server = watcher::Config::default().labels("kubernetes.io/service-name=kubernetes");
+        let mut heard = vec![
+            watched(Api::all(client.clone()), watcher::Config::default(), Heard::Service),
+            watched(Api::namespaced(client.clone(), "default"), api_server, Heard::ApiServer),
+            interfaces.boxed(),
+            time.boxed(),
+        ];
+        if self.settings.mode == Mode::Nftables {
+            heard.push(watched(Api::all(client), watcher::Config::default(), Heard::Slice));
+        }
+        let mut heard = stream::select_all(heard);
+        self.look().await;
+        while let Some(first) = heard.next().await {
+            let mut changed = BTreeSet::new();
+            self.take(first, &mut changed).await;
+            // What came meanwhile is done together.
+            while let Some(Some(next)) = heard.next().now_or_never() {
+                self.take(next, &mut changed).await;
+            }
+            if self.is_complete() {
+                self.act(changed).await;
+            }
+        }
+    }
+
+    /// Whether enough is known to do anything: what is not known yet would be taken away.
+    fn is_complete(&self) -> bool {
+        let endpoints = self.settings.mode != Mode::Nftables || self.slices.is_complete();
+        self.services.is_complete() && endpoints
+    }
+
+    /// Takes in what was heard; which Services are concerned.
+    async fn take(&mut self, heard: Heard, changed: &mut BTreeSet<Name>) {
+        match heard {
+            Heard::Service(event) => {
+                if let watcher::Event::Apply(service) | watcher::Event::InitApply(service) = &event {
+                    self.newest = self.newest.max(version(service));
+                }
+                let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
+                let is_ours = |service: &Service| wants_host(service, &class, without_class);
+                for news in self.services.take(event, is_ours) {
+                    let claim = self.services.get(&news.name).map(|service| claim(service));
+                    changed.extend(self.claims.set(&news.name, claim));
+                    changed.insert(news.name);
+                }
+            }
+            Heard::Slice(event) => {
+                for news in self.slices.take(event, |_| true) {
+                    let before = news.before.as_deref().and_then(service_of);
+                    if let Some(slices) = before.as_ref().and_then(|service| self.by_service.get_mut(service))
+                    {
+                        slices.remove(&*news.name);
+                    }
+                    changed.extend(before);
+                    let Some(slice) = self.slices.get(&news.name) else { continue };
+                    if let Some(service) = service_of(slice) {
+                        let slices = self.by_service.entry(Arc::clone(&service)).or_default();
+                        slices.insert(news.name.to_string(), Arc::clone(slice));
+                        changed.insert(service);
+                    }
+                }
+                self.by_service.retain(|_, slices| !slices.is_empty());
+            }
+            Heard::ApiServer(event) => {
+                self.api_server.take(event, |_| true);
+                changed.extend(self.move_to());
+            }
+            Heard::Interfaces => changed.extend(self.move_to()),
+            Heard::Time => changed.extend(self.look().await),
+        }
+    }
+
+    /// Looks at what nobody tells of.
+    async fn look(&mut self) -> BTreeSet<Name> {
+        match self.machine.listening().await {
+            Ok(listening) => self.listening = listening,
+            Err(problem) => warn!(%problem, "it cannot be told where programs of this node listen"),
+        }
+        self.move_to()
+    }
+
+    /// Takes in what the node has; which Services get something else by it.
+    fn move_to(&mut self) -> BTreeSet<Name> {
+        let interfaces = self.interfaces.borrow_and_update().clone();
+        let slices = self.api_server.values();
+        let also = slices
+            .flat_map(|slice| slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses))
+            .filter_map(|address| address.parse().ok())
+            .collect();
+        // In this mode packets are filtered on the interfaces themselves.
+        self.whole |= self.settings.mode == Mode::Filter && self.claims.here().interfaces != interfaces;
+        let changed = self.claims.move_to(Here { interfaces, listening: self.listening.clone(), also });
+        self.tell();
+        changed
+    }
+
+    /// What a Service is to have in the packet filters.
+    fn frontends(&self, name: &Name) -> Vec<Frontend> {
+        let (Some(service), Some(share)) = (self.services.get(name), self.claims.share(name)) else {
+            return Vec::new();
+        };
+        let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
+        let serving = Serving { cluster, node, service, slices: self.by_service.get(name) };
+        serving.frontends(&share.addresses)
+    }
+
+    async fn act(&mut self, changed: BTreeSet<Name>) {
+        if self.settings.mode == Mode::Nftables && !self.settings.observe {
+            self.answer_health_checks(&changed).await;
+        }
+        // What was not done is done when it is tried again.
+        self.whole |= self.pause.is_some() && !changed.is_empty();
+        if self.pause.is_some_and(|until| Instant::now() < until) {
+            return;
+        }
+        let done = if self.whole { self.sync_all().await } else { self.change(changed).await };
+        match done {
+            Ok(in_force) => {
+                if self.failures > 0 {
+                    info!("the packet filters of this node are as they should be again");
+                }
+                (self.pause, self.failures, self.whole) = (None, 0, false);
+                self.said(in_force, None);
+            }
+            Err(datapath::Error::Flows(problem)) => {
+                warn!(%problem, "flows to endpoints that are gone were not ended");
+                self.whole = false;
+            }
+            Err(problem) => {
+                let mut why = problem.to_string();
+                if let Some(source) = std::error::Error::source(&problem) {
+                    why = format!("{why} ({source})");
+                }
+                warn!(problem = why, "the packet filters of this node are not as they should be");
+                self.whole = true;
+                self.failures = self.failures.saturating_add(1);
+                self.pause = Some(Instant::now() + pause(BACKOFF, self.failures));
+                self.said(None, Some(why));
+            }
+        }
+    }
+
+    /// Makes the packet filters have everything, and nothing else.
+    async fn sync_all(&mut self) -> Result<Option<BTreeSet<String>>, datapath::Error> {
+        let names: Vec<Name> = self.services.names().cloned().collect();
+        let mut all = Vec::new();
+        self.placed.clear();
+        for name in names {
+            let frontends = self.frontends(&name);
+            let places = frontends.iter().map(Frontend::place).collect();
+            self.placed.insert(name, places);
+            all.extend(frontends);
+        }
+        let mode = self.settings.mode;
+        if self.settings.observe {
+            info!(frontends = all.len(), ?mode, "this would be in the packet filters of this node");
+            return Ok(None);
+        }
+        let interfaces = self.filtered();
+        let count = all.len();
+        let done = self
+            .machine
+            .datapath(move |datapath| {
+                let synced = datapath.sync(mode, &interfaces, all)?;
+                let in_force = datapath.in_force().into_iter().map(str::to_owned).collect();
+                Ok((synced, in_force))
+            })
+            .await;
+        match done {
+            Ok((synced, in_force)) => {
+                let elements = synced.elements;
+                if synced.rules || elements > 0 {
+                    info!(frontends = count, elements, ?mode, "the packet filters of this node are set");
+                }
+                Ok(Some(in_force))
+            }
+            // There is nothing of ours to be removed by somebody who may not.
+            Err(datapath::Error::NotPermitted | datapath::Error::NoNftables) if mode == Mode::None => {
+                Ok(None)
+            }
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Makes the packet filters have what changed. With nothing, it is seen whether they are still there.
+    async fn change(&mut self, changed: BTreeSet<Name>) -> Result<Option<BTreeSet<String>>, datapath::Error> {
+        if self.settings.mode == Mode::None {
+            return Ok(None);
+        }
+        let (mut come, mut gone) = (Vec::new(), BTreeSet::new());
+        for name in changed {
+            let frontends = self.frontends(&name);
+            let places: Vec<Place> = frontends.iter().map(Frontend::place).collect();
+            gone.extend(self.placed.remove(&name).unwrap_or_default());
+            if !places.is_empty() {
+                self.placed.insert(name, places);
+            }
+            come.extend(frontends);
+        }
+        // What one gives up may be another's now.
+        for frontend in &come {
+            gone.remove(&frontend.place());
+        }
+        if self.settings.observe {
+            info!(
+                come = come.len(),
+                gone = gone.len(),
+                "this would change in the packet filters of this node"
+            );
+            return Ok(None);
+        }
+        let in_force = move |datapath: &mut datapath::Datapath| {
+            datapath.change(come, gone)?;
+            Ok(Some(datapath.in_force().into_iter().map(str::to_owned).collect()))
+        };
+        self.machine.datapath(in_force).await
+    }
+
+    /// The interfaces through which packets come from elsewhere. Those that are a part of a bridge or a bond, too: a switch
+    /// in the kernel may forward packets that nothing else sees.
+    fn filtered(&self) -> Vec<datapath::Interface> {
+        let selection = &self.settings.policy.selection;
+        let interfaces = self.claims.here().interfaces.iter();
+        let outside = interfaces.filter(|one| !one.is_loopback && !selection.is_internal(&one.name));
+        outside
+            .map(|one| datapath::Interface {
+                name: one.name.clone(),
+                addresses: one.addresses.iter().copied().collect(),
+            })
+            .collect()
+    }
+
+    async fn answer_health_checks(&mut self, changed: &BTreeSet<Name>) {
+        for name in changed {
+            let service = self.services.get(name);
+            let spec = service.and_then(|service| service.spec.as_ref());
+            let port = spec
+                .filter(|spec| is_local(spec))
+                .and_then(|spec| u16::try_from(spec.health_check_node_port?).ok())
+                .filter(|port| *port > 0);
+            let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
+            let ready = service.map_or(0, |service| {
+                Serving { cluster, node, service, slices: self.by_service.get(name) }.ready_here()
+            });
+            self.health.set(name, port, ready).await;
+        }
+        self.health.retry().await;
+    }
+
+    /// Notes what the packet filters do, for others to know.
+    fn said(&self, in_force: Option<BTreeSet<String>>, problem: Option<String>) {
+        let mode = self.settings.mode;
+        self.report.send_if_modified(|report| {
+            let datapath = NodeDatapath {
+                mode: match mode {
+                    Mode::None => "none",
+                    Mode::Filter => "filter",
+                    Mode::Nftables => "nftables",
+                }
+                .to_owned(),
+                interfaces: in_force.unwrap_or_default(),
+                up_to: self.newest.filter(|_| mode == Mode::Filter && problem.is_none()),
+                problem,
+            };
+            let differs = report.datapath != datapath;
+            report.datapath = datapath;
+            differs
+        });
+    }
+
+    /// Notes what the node has, for others to know.
+    fn tell(&self) {
+        let here = self.claims.here();
+        let interfaces = reported(&here.interfaces);
+        let listening: BTreeSet<String> = here.listening.iter().map(told_listening).collect();
+        self.report.send_if_modified(|report| {
+            let same = report.interfaces == interfaces
+                && report.listening == listening
+                && report.api_server == here.also;
+            if !same {
+                report.interfaces = interfaces;
+                report.listening = listening;
+                report.api_server.clone_from(&here.also);
+            }
+            !same
+        });
+    }
+}
+
+/// Interfaces with addresses, as they are told.
+fn reported(interfaces: &Interfaces) -> BTreeMap<String, NodeInterface> {
+    let told = interfaces.iter().filter_map(|one| {
+        let addresses: BTreeSet<_> = one
+            .addresses
+            .iter()
+            .copied()
+            .filter(|address| !address.is_loopback() && !is_of_link(address))
+            .collect();
+        let interface =
+            NodeInterface { addresses, is_part: one.master.is_some(), is_loopback: one.is_loopback };
+        (!interface.addresses.is_empty()).then(|| (one.name.clone(), interface))
+    });
+    told.collect()
+}
+
+/// Whether an address is only known on one link.
+fn is_of_link(address: &std::net::IpAddr) -> bool {
+    match address {
+        std::net::IpAddr::V4(address) => address.is_link_local(),
+        std::net::IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
+}
+
+/// The interfaces that a node told of.
+pub(super) fn interfaces(report: &NodeReport) -> Interfaces {
+    let all = (1..).zip(&report.interfaces).map(|(index, (name, told))| {
+        let interface = Interface {
+            name: name.clone(),
+            // Of which one does not matter.
+            master: told.is_part.then_some(0),
+            is_loopback: told.is_loopback,
+            addresses: told.addresses.clone(),
+        };
+        (index, interface)
+    });
+    all.collect()
+}
+
+fn told_listening(listening: &Listening) -> String {
+    let Listening { port, address } = listening;
+    match address {
+        Some(address) => {
+            let at = std::net::SocketAddr::new(*address, port.number);
+            format!("{at}/{}", port.protocol.name())
+        }
+        None => port.to_string(),
+    }
+}
+
+/// Where a program listens, as a node told of it.
+pub(super) fn read_listening(text: &str) -> Option<Listening> {
+    let (at, protocol) = text.rsplit_once('/')?;
+    let protocol = match protocol {
+        "tcp" => portcullis_core::Protocol::TCP,
+        "udp" => portcullis_core::Protocol::UDP,
+        "sctp" => portcullis_core::Protocol::SCTP,
+        _ => return None,
+    };
+    match at.parse::<std::net::SocketAddr>() {
+        Ok(at) => Some(Listening { port: Port { protocol, number: at.port() }, address: Some(at.ip()) }),
+        Err(_) => Some(Listening { port: Port { protocol, number: at.parse().ok()? }, address: None }),
+    }
+}
+
+/// Tells others what a node has, whenever that changes.
+async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiver<NodeReport>) {
+    if settings.observe {
+        return;
+    }
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &settings.namespace);
+    let nodes: Api<Node> = Api::all(client);
+    let name = NodeReport::name(&settings.node);
+    let mut failures = 0_u32;
+    loop {
+        // What is not known yet is not told: others would take addresses away.
+        if report.wait_for(|report| !report.datapath.mode.is_empty()).await.is_err() {
+            return;
+        }
+        let now = report.borrow_and_update().clone();
+        let uid = nodes.get_opt(&settings.node).await.ok().flatten().and_then(|node| node.uid());
+        let patch = Patch::Apply(now.patch(&settings.node, uid.as_deref()));
+        match api.patch(&name, &PatchParams::apply("portcullis-host").force(), &patch).await {
+            Ok(_) => failures = 0,
+            Err(problem) => {
+                warn!(node = settings.node, %problem, "what this node has cannot be told; it is tried again");
+                failures = failures.saturating_add(1);
+                sleep(pause(BACKOFF, failures)).await;
+                continue;
+            }
+        }
+        tokio::select! {
+            changed = report.changed() => if changed.is_err() { return },
+            () = sleep(TELL_AGAIN) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_programs_listen_is_read_as_it_was_told() {
+        for text in ["22/tcp", "192.0.2.7:6443/tcp", "[2001:db8::7]:53/udp", "9899/sctp"] {
+            assert_eq!(told_listening(&read_listening(text).unwrap()), text);
+        }
+        for text in ["", "22", "x/tcp", "22/xyz", "70000/tcp"] {
+            assert_eq!(read_listening(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! What a Service asks of a node.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use portcullis_core::{Admission, EmptyMeans, Family, Owner, Protocol, SourceRanges};
+use portcullis_host::claims::{Claim, Name, Port};
+use portcullis_host::datapath::{ClientAddress, Frontend, Place};
+use portcullis_host::interfaces::Entry;
+use portcullis_kube_api::host::{LISTEN_ADDRESSES, NODE_PORTS};
+use portcullis_kube_api::source_ranges;
+
+/// For how long a client keeps its endpoint, where a Service does not say.
+const USUAL_AFFINITY: i32 = 10_800;
+
+/// The name of a Service: `NAMESPACE/NAME`.
+pub(super) fn name(service: &Service) -> Name {
+    Name::from(format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any()))
+}
+
+/// What a Service asks for.
+pub(super) fn claim(service: &Service) -> Claim {
+    let spec = service.spec.clone().unwrap_or_default();
+    let created = service.metadata.creation_timestamp.as_ref();
+    Claim {
+        created: created.map_or(i64::MAX, |time| time.0.as_second()),
+        ports: ports(&spec).filter_map(|port| number(port).map(|number| (port, number))).map(named).collect(),
+        at: entries(service, &spec),
+        families: families(&spec),
+        held: addresses(service),
+    }
+}
+
+fn named((port, number): (&ServicePort, u16)) -> Port {
+    Port { protocol: protocol(port), number }
+}
+
+fn ports(spec: &ServiceSpec) -> impl Iterator<Item = &ServicePort> {
+    spec.ports.iter().flatten()
+}
+
+fn number(port: &ServicePort) -> Option<u16> {
+    u16::try_from(port.port).ok().filter(|number| *number > 0)
+}
+
+fn protocol(port: &ServicePort) -> Protocol {
+    match port.protocol.as_deref() {
+        Some("UDP") => Protocol::UDP,
+        Some("SCTP") => Protocol::SCTP,
+        _ => Protocol::TCP,
+    }
+}
+
+/// Where a Service wants to be reached. An annotation without anything in it names no address: who left a placeholder empty
+/// does not mean all of them.
+fn entries(service: &Service, spec: &ServiceSpec) -> Option<Vec<Entry>> {
+    let split =
+        |text: &str| text.split(',').map(str::trim).filter(|one| !one.is_empty()).map(Entry::from).collect();
+    let annotation = service.annotations().get(LISTEN_ADDRESSES).map(|text| split(text));
+    annotation.or_else(|| spec.load_balancer_ip.as_deref().filter(|text| !text.is_empty()).map(split))
+}
+
+fn families(spec: &ServiceSpec) -> BTreeSet<Family> {
+    let named = spec.ip_families.iter().flatten().filter_map(|family| match family.as_str() {
+        "IPv4" => Some(Family::V4),
+        "IPv6" => Some(Family::V6),
+        _ => None,
+    });
+    named.collect()
+}
+
+/// The addresses that a Service has.
+pub(super) fn addresses(service: &Service) -> BTreeSet<IpAddr> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = status.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
+    ingress.filter_map(|one| one.ip.as_deref()?.parse().ok()).collect()
+}
+
+/// Who may connect to a Service. Where that cannot be read, nobody: it is told, and nothing is opened by a slip.
+pub(super) fn admission(service: &Service) -> Result<Admission, String> {
+    source_ranges(service).map(|ranges| Admission { ranges, empty_means: EmptyMeans::Everyone })
+}
+
+/// Whether a Service limits who may connect.
+pub(super) fn limits(service: &Service) -> bool {
+    admission(service).map_or(true, |admission| !admission.ranges.ranges().is_empty())
+}
+
+/// Endpoints of Services, by the name of the Service and of the slice.
+pub(super) type Slices = HashMap<Name, BTreeMap<String, Arc<EndpointSlice>>>;
+
+/// What a node does for a Service at some of its addresses.
+pub(super) struct Serving<'a> {
+    pub(super) cluster: &'a str,
+    /// The node.
+    pub(super) node: &'a str,
+    pub(super) service: &'a Service,
+    pub(super) slices: Option<&'a BTreeMap<String, Arc<EndpointSlice>>>,
+}
+
+impl Serving<'_> {
+    /// The frontends at these addresses, and at its node ports if its ranges are to count for them.
+    pub(super) fn frontends(&self, addresses: &BTreeSet<IpAddr>) -> Vec<Frontend> {
+        let spec = self.service.spec.clone().unwrap_or_default();
+        let nobody = || Admission { ranges: SourceRanges::listed([]), empty_means: EmptyMeans::Nobody };
+        let admission = admission(self.service).unwrap_or_else(|_| nobody());
+        let (namespace, name) = (self.service.namespace().unwrap_or_default(), self.service.name_any());
+        let Ok(owner) = Owner::new(self.cluster, "Service", Some(namespace), name) else { return Vec::new() };
+        let covers_node_ports =
+            self.service.annotations().get(NODE_PORTS).is_some_and(|value| value == "true");
+        let mut all = Vec::new();
+        for port in ports(&spec) {
+            let mut places: Vec<Place> = number(port)
+                .iter()
+                .flat_map(|number| {
+                    addresses.iter().filter_map(|address| Place::new(*address, protocol(port), *number).ok())
+                })
+                .collect();
+            if covers_node_ports
+                && let Some(number) = port.node_port.and_then(|port| u16::try_from(port).ok())
+            {
+                let every = families(&spec).into_iter().map(|family| match family {
+                    Family::V4 => IpAddr::from([0, 0, 0, 0]),
+                    Family::V6 => IpAddr::from([0_u16; 8]),
+                });
+                places.extend(every.filter_map(|every| Place::new(every, protocol(port), number).ok()));
+            }
+            for place in places {
+                all.extend(self.frontend(&spec, port, place, &owner, &admission));
+            }
+        }
+        all
+    }
+
+    fn frontend(
+        &self,
+        spec: &ServiceSpec,
+        port: &ServicePort,
+        place: Place,
+        owner: &Owner,
+        admission: &Admission,
+    ) -> Option<Frontend> {
+        let is_local = is_local(spec);
+        let (ready, leaving) = self.endpoints(port, place.family(), is_local);
+        let frontend = Frontend::new(place, owner.clone(), admission.clone(), ready).ok()?;
+        let frontend = frontend.with_terminating(leaving).ok()?;
+        let frontend = frontend.with_client_address(if is_local {
+            ClientAddress::Kept
+        } else {
+            ClientAddress::Masqueraded
+        });
+        if spec.session_affinity.as_deref() != Some("ClientIP") {
+            return Some(frontend);
+        }
+        let config = spec.session_affinity_config.as_ref().and_then(|config| config.client_ip.as_ref());
+        let seconds = config.and_then(|config| config.timeout_seconds).unwrap_or(USUAL_AFFINITY);
+        frontend.with_affinity(Duration::from_secs(u64::try_from(seconds).unwrap_or_default())).ok()
+    }
+
+    /// Endpoints that are ready, and those that are on their way out and still serve.
+    fn endpoints(
+        &self,
+        port: &ServicePort,
+        family: Family,
+        only_here: bool,
+    ) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
+        let (mut ready, mut leaving) = (Vec::new(), Vec::new());
+        for slice in self.slices.into_iter().flatten().map(|(_, slice)| slice) {
+            let same =
+                |name: Option<&str>| name.unwrap_or_default() == port.name.as_deref().unwrap_or_default();
+            let numbered = slice.ports.iter().flatten().find(|found| same(found.name.as_deref()));
+            let Some(number) = numbered.and_then(|found| u16::try_from(found.port?).ok()) else { continue };
+            for endpoint in &slice.endpoints {
+                if only_here && endpoint.node_name.as_deref() != Some(self.node) {
+                    continue;
+                }
+                let conditions = endpoint.conditions.as_ref();
+                // What is not said is so.
+                let is_ready = conditions.and_then(|all| all.ready).unwrap_or(true);
+                let is_serving = conditions.and_then(|all| all.serving).unwrap_or(is_ready);
+                let is_leaving = conditions.and_then(|all| all.terminating).unwrap_or(false);
+                let list = match (is_ready, is_serving && is_leaving) {
+                    (true, _) => &mut ready,
+                    (false, true) => &mut leaving,
+                    (false, false) => continue,
+                };
+                let addresses = endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok());
+                let addresses = addresses.filter(|address| Family::of(*address) == family);
+                list.extend(addresses.map(|address| SocketAddr::new(address, number)));
+            }
+        }
+        (ready, leaving)
+    }
+
+    /// How many endpoints of the Service are on this node and ready, as its health check tells.
+    pub(super) fn ready_here(&self) -> usize {
+        let slices = self.slices.into_iter().flatten().map(|(_, slice)| slice);
+        let here = slices.flat_map(|slice| &slice.endpoints).filter(|endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            endpoint.node_name.as_deref() == Some(self.node)
+                && conditions.and_then(|all| all.ready).unwrap_or(true)
+        });
+        let addresses: BTreeSet<&String> = here.filter_map(|endpoint| endpoint.addresses.first()).collect();
+        addresses.len()
+    }
+}
+
+/// Whether a Service is served by nodes that have an endpoint of it, to which clients keep their addresses.
+pub(super) fn is_local(spec: &ServiceSpec) -> bool {
+    spec.external_traffic_policy.as_deref() == Some("Local")
+}
+
+/// Which Service endpoints are of.
+pub(super) fn service_of(slice: &EndpointSlice) -> Option<Name> {
+    let service = slice.labels().get("kubernetes.io/service-name")?;
+    Some(Name::from(format!("{}/{service}", slice.namespace().unwrap_or_default())))
+}

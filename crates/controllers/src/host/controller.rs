@@ -1,0 +1,440 @@
+//! What runs once in a cluster: it says in the status of Services at which addresses of nodes they are reached.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::stream::{self, BoxStream, StreamExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, ResourceExt};
+use portcullis_host::claims::{Claims, Here, Name, Policy};
+use portcullis_host::datapath::Mode;
+use portcullis_kube_api::host::{NODE_LABEL, NodeReport, wants_host};
+use serde_json::Value;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::agent::{interfaces, read_listening};
+use super::asked::{claim, name};
+use super::told::{Told, version};
+use super::verdict::{Given, Verdict, verdict};
+use crate::events::{Events, Weight};
+use crate::pause::pause;
+
+/// How Services get addresses of nodes.
+#[derive(Clone, Debug)]
+pub struct HostSettings {
+    /// Services of this class do.
+    pub class: String,
+    /// Services without any class, too.
+    pub without_class: bool,
+    /// The namespace where nodes tell of themselves.
+    pub namespace: String,
+    /// What nobody gets.
+    pub policy: Policy,
+    /// What the packet filters of nodes do.
+    pub mode: Mode,
+    /// Only watch, and tell what would be done.
+    pub observe: bool,
+    /// Who this is, in Events.
+    pub host: String,
+}
+
+/// How long is waited after a failure, at first and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
+
+/// Who rewrites a status as often in a row, within this time, is another one that looks after the Service: it is put right
+/// less often from then on.
+const OFTEN: usize = 5;
+const WITHIN: Duration = Duration::from_secs(30);
+
+/// Gives Services addresses of nodes.
+#[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
+pub struct HostController {
+    client: Client,
+    settings: HostSettings,
+}
+
+/// What is heard of.
+enum Heard {
+    Service(watcher::Event<Service>),
+    Report(watcher::Event<ConfigMap>),
+    Node(watcher::Event<Node>),
+    /// A status was written.
+    Wrote(Name, Result<Box<Service>, kube::Error>),
+    /// It is time to try again.
+    Again(Name),
+}
+
+struct Controller {
+    client: Client,
+    settings: HostSettings,
+    services: Told<Service>,
+    reports: Told<ConfigMap>,
+    nodes: Told<Node>,
+    sites: BTreeMap<String, Site>,
+    /// Services whose status is being written, or waits to be.
+    busy: BTreeSet<Name>,
+    failures: HashMap<Name, u32>,
+    written: HashMap<Name, Vec<tokio::time::Instant>>,
+    /// What was said last, of ports and of what is wrong.
+    said: HashMap<Name, Said>,
+    events: Events,
+    heard: mpsc::UnboundedSender<Heard>,
+}
+
+/// A node, as it told of itself.
+struct Site {
+    report: NodeReport,
+    claims: Claims,
+}
+
+#[derive(Default, PartialEq)]
+struct Said {
+    ports: Option<Vec<u16>>,
+    wrong: Option<String>,
+}
+
+impl HostController {
+    /// Gives Services addresses so.
+    pub fn new(client: Client, settings: HostSettings) -> Self {
+        HostController { client, settings }
+    }
+
+    /// Does so until it is dropped.
+    pub async fn run(self) {
+        let HostController { client, settings } = self;
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let own = stream::unfold(receiver, |mut receiver| async {
+            receiver.recv().await.map(|heard| (heard, receiver))
+        });
+        let reports = Api::namespaced(client.clone(), &settings.namespace);
+        let heard = vec![
+            own.boxed(),
+            watched(Api::all(client.clone()), watcher::Config::default(), Heard::Service),
+            watched(reports, watcher::Config::default().labels(NODE_LABEL), Heard::Report),
+            watched(Api::all(client.clone()), watcher::Config::default(), Heard::Node),
+        ];
+        let controller = Controller {
+            events: Events::new(client.clone(), "host-controller", &settings.host),
+            client,
+            settings,
+            services: Told::default(),
+            reports: Told::default(),
+            nodes: Told::default(),
+            sites: BTreeMap::new(),
+            busy: BTreeSet::new(),
+            failures: HashMap::new(),
+            written: HashMap::new(),
+            said: HashMap::new(),
+            heard: sender,
+        };
+        controller.follow(stream::select_all(heard)).await;
+    }
+}
+
+/// All events of a kind, for as long as anybody listens.
+pub(super) fn watched<K, H: Send + 'static>(
+    api: Api<K>,
+    config: watcher::Config,
+    as_heard: fn(watcher::Event<K>) -> H,
+) -> BoxStream<'static, H>
+where
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + Send
+        + 'static,
+{
+    watcher(api, config)
+        .default_backoff()
+        .filter_map(move |event| {
+            let heard = match event {
+                Ok(event) => Some(as_heard(event)),
+                Err(problem) => {
+                    warn!(kind = %K::kind(&()), %problem, "objects cannot be watched; what is known goes on");
+                    None
+                }
+            };
+            std::future::ready(heard)
+        })
+        .boxed()
+}
+
+impl Controller {
+    async fn follow(mut self, mut heard: stream::SelectAll<BoxStream<'static, Heard>>) {
+        while let Some(first) = heard.next().await {
+            let mut changed = self.take(first);
+            // What came meanwhile is done together.
+            while let Some(Some(next)) = heard.next().now_or_never() {
+                changed.extend(self.take(next));
+            }
+            if self.services.is_complete() && self.reports.is_complete() && self.nodes.is_complete() {
+                // What was heard of before all was known is looked at now.
+                for name in changed {
+                    self.act(&name);
+                }
+            }
+        }
+    }
+
+    /// Takes in what was heard; which Services are concerned.
+    fn take(&mut self, heard: Heard) -> BTreeSet<Name> {
+        let was_complete = self.is_complete();
+        let mut changed = BTreeSet::new();
+        match heard {
+            Heard::Service(event) => {
+                let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
+                let is_ours = |service: &Service| wants_host(service, &class, without_class);
+                for news in self.services.take(event, is_ours) {
+                    changed.extend(self.claim(&news.name));
+                }
+            }
+            Heard::Report(event) => {
+                for news in self.reports.take(event, |_| true) {
+                    let before = news.before.as_deref().and_then(NodeReport::read);
+                    let before = before.map(|(node, _)| node.to_owned());
+                    changed.extend(self.take_report(&news.name, before));
+                }
+            }
+            Heard::Node(event) => {
+                let ready = |nodes: &Told<Node>| -> BTreeSet<Name> {
+                    nodes
+                        .values()
+                        .filter(|node| is_ready(node))
+                        .map(|node| Name::from(node.name_any()))
+                        .collect()
+                };
+                let before = ready(&self.nodes);
+                self.nodes.take(event, |_| true);
+                if ready(&self.nodes) != before {
+                    changed.extend(self.services.names().cloned());
+                }
+            }
+            Heard::Wrote(name, outcome) => {
+                self.busy.remove(&name);
+                match outcome {
+                    Ok(service) => {
+                        self.failures.remove(&name);
+                        self.services.wrote(*service);
+                        changed.extend(self.claim(&name));
+                    }
+                    Err(problem) => self.failed(&name, &problem),
+                }
+            }
+            Heard::Again(name) => {
+                self.busy.remove(&name);
+                changed.insert(name);
+            }
+        }
+        if !was_complete && self.is_complete() {
+            changed.extend(self.services.names().cloned());
+        }
+        changed
+    }
+
+    fn is_complete(&self) -> bool {
+        self.services.is_complete() && self.reports.is_complete() && self.nodes.is_complete()
+    }
+
+    /// Enters what a Service asks for at every node; whose share is another now, and the Service itself.
+    fn claim(&mut self, name: &Name) -> BTreeSet<Name> {
+        let claim = self.services.get(name).map(|service| claim(service));
+        let mut changed = BTreeSet::from([Arc::clone(name)]);
+        for site in self.sites.values_mut() {
+            changed.extend(site.claims.set(name, claim.clone()));
+        }
+        if claim.is_none() {
+            self.failures.remove(name);
+            self.written.remove(name);
+            self.said.remove(name);
+        }
+        changed
+    }
+
+    /// Takes in what a node told of itself.
+    fn take_report(&mut self, object: &Name, before: Option<String>) -> BTreeSet<Name> {
+        let told = self.reports.get(object).cloned();
+        let told = told.as_deref().and_then(NodeReport::read).map(|(node, report)| (node.to_owned(), report));
+        let mut changed = BTreeSet::new();
+        let node = told.as_ref().map(|(node, _)| node.clone());
+        if let Some(before) = before.filter(|before| Some(before) != node.as_ref())
+            && self.sites.remove(&before).is_some()
+        {
+            info!(node = before, "the node tells nothing of itself any more");
+            changed.extend(self.services.names().cloned());
+        }
+        let (node, report) = match told {
+            Some((node, Ok(report))) => (node, report),
+            Some((node, Err(problem))) => {
+                warn!(node, %problem, "what the node tells of itself cannot be read; what it told before counts");
+                return changed;
+            }
+            None => return changed,
+        };
+        let here = Here {
+            interfaces: interfaces(&report),
+            listening: report.listening.iter().filter_map(|text| read_listening(text)).collect(),
+            also: report.api_server.clone(),
+        };
+        if let Some(site) = self.sites.get_mut(&node) {
+            if site.report.datapath != report.datapath {
+                changed.extend(self.services.names().cloned());
+            }
+            changed.extend(site.claims.move_to(here));
+            site.report = report;
+            return changed;
+        }
+        info!(node, interfaces = report.interfaces.len(), "a node tells of itself");
+        let mut claims = Claims::new(self.settings.policy.clone(), here);
+        for service in self.services.values() {
+            claims.set(&name(service), Some(claim(service)));
+        }
+        self.sites.insert(node, Site { report, claims });
+        changed.extend(self.services.names().cloned());
+        changed
+    }
+
+    fn failed(&mut self, name: &Name, problem: &kube::Error) {
+        if let kube::Error::Api(status) = problem
+            && status.code == 404
+        {
+            return;
+        }
+        warn!(service = %name, %problem, "its status cannot be written; it is tried again");
+        let count = self.failures.entry(Arc::clone(name)).or_default();
+        *count = count.saturating_add(1);
+        let longer = pause(BACKOFF, *count);
+        self.wait(name, longer);
+    }
+
+    /// Comes back to a Service later, and not before.
+    fn wait(&mut self, name: &Name, pause: Duration) {
+        self.busy.insert(Arc::clone(name));
+        let (sender, name) = (self.heard.clone(), Arc::clone(name));
+        tokio::spawn(async move {
+            sleep(pause).await;
+            drop(sender.send(Heard::Again(name)));
+        });
+    }
+
+    /// What is to be said of a Service. Nodes that are not ready count only if no other does.
+    fn verdict(&self, name: &Name, service: &Service) -> Verdict {
+        let is_up = |node: &str| self.nodes.get(node).is_none_or(|node| is_ready(node));
+        let any_up = self.sites.keys().any(|node| is_up(node));
+        let given: Vec<Given<'_>> = self
+            .sites
+            .iter()
+            .filter(|(node, _)| !any_up || is_up(node))
+            .filter_map(|(node, site)| {
+                let missing = site.claims.missing(name);
+                Some(Given {
+                    node,
+                    share: site.claims.share(name)?,
+                    datapath: &site.report.datapath,
+                    up_to_date: site.report.datapath.up_to >= version(service),
+                    missing: missing.into_iter().map(|(_, wrong)| wrong.to_string()).collect(),
+                })
+            })
+            .collect();
+        verdict(service, self.settings.mode, &given)
+    }
+
+    /// Has the status of a Service be as it should, if it is not, and tells what is wrong.
+    fn act(&mut self, name: &Name) {
+        if self.busy.contains(name) {
+            return;
+        }
+        let Some(service) = self.services.get(name).cloned() else { return };
+        if service.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let verdict = self.verdict(name, &service);
+        self.tell(name, &service, &verdict);
+        // What is not known of any node is no reason to take an address away.
+        if self.sites.is_empty() && !super::asked::addresses(&service).is_empty() {
+            return;
+        }
+        let now = Time(Timestamp::now());
+        let Some(patch) = verdict.patch(&service, self.settings.mode, &now) else { return };
+        if self.settings.observe {
+            info!(service = %name, addresses = ?verdict.addresses, "its status would be written");
+            return;
+        }
+        if let Some(pause) = self.pause(name) {
+            warn!(service = %name, "somebody else writes its status again and again: find out who else looks after it");
+            self.wait(name, pause);
+            return;
+        }
+        self.write(name, &service, patch);
+    }
+
+    fn write(&mut self, name: &Name, service: &Service, patch: Value) {
+        self.busy.insert(Arc::clone(name));
+        let api: Api<Service> =
+            Api::namespaced(self.client.clone(), &service.namespace().unwrap_or_default());
+        let (sender, name, object) = (self.heard.clone(), Arc::clone(name), service.name_any());
+        tokio::spawn(async move {
+            let patch = Patch::Strategic(patch);
+            let outcome = api.patch_status(&object, &PatchParams::default(), &patch).await;
+            drop(sender.send(Heard::Wrote(name, outcome.map(Box::new))));
+        });
+    }
+
+    /// For how long a status is better left alone, since it was written often lately.
+    fn pause(&mut self, name: &Name) -> Option<Duration> {
+        let now = tokio::time::Instant::now();
+        let times = self.written.entry(Arc::clone(name)).or_default();
+        times.retain(|time| now.duration_since(*time) < WITHIN);
+        if times.len() >= OFTEN {
+            return Some(WITHIN / 3);
+        }
+        times.push(now);
+        None
+    }
+
+    /// Tells which ports a Service uses, and what is wrong with it: once, and again when that is something else.
+    fn tell(&mut self, name: &Name, service: &Service, verdict: &Verdict) {
+        let (is, reason, message) = &verdict.assigned;
+        let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+        let ports: Vec<u16> = ports.filter_map(|port| u16::try_from(port.port).ok()).collect();
+        let now = Said {
+            ports: (!verdict.addresses.is_empty()).then_some(ports),
+            wrong: (!is).then(|| format!("{reason}: {message}")),
+        };
+        let before = self.said.entry(Arc::clone(name)).or_default();
+        if *before == now {
+            return;
+        }
+        if let Some(ports) = now.ports.as_ref().filter(|ports| before.ports.as_ref() != Some(ports)) {
+            info!(service = %name, ?ports, "Service {name} using ports {ports:?}");
+        }
+        let new_wrong = now.wrong.is_some() && before.wrong != now.wrong;
+        *before = now;
+        // It waits for a moment, mostly.
+        if !new_wrong || *reason == "Waiting" {
+            return;
+        }
+        warn!(service = %name, reason, message, "a Service does not get what it asks for");
+        if self.settings.observe {
+            return;
+        }
+        let (events, service) = (self.events.clone(), service.clone());
+        let (reason, message) = (*reason, message.clone());
+        tokio::spawn(async move { events.tell(&service, Weight::Warning, reason, &message).await });
+    }
+}
+
+/// Whether a node is ready; one that says nothing about it is.
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
+    ready.is_none_or(|ready| ready.status == "True")
+}

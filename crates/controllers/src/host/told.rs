@@ -1,0 +1,166 @@
+//! Objects of one kind, as a watch tells of them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kube::runtime::watcher::Event;
+use kube::{Resource, ResourceExt};
+use portcullis_host::claims::Name;
+
+/// All objects that were told of. What is listed anew takes the place of what was known at once, when all is there: in
+/// between nothing is taken for gone.
+#[derive(Debug)]
+pub(super) struct Told<K> {
+    objects: HashMap<Name, Arc<K>>,
+    coming: Option<HashMap<Name, Arc<K>>>,
+    complete: bool,
+}
+
+/// An object that changed, and what it was before.
+pub(super) struct News<K> {
+    pub(super) name: Name,
+    pub(super) before: Option<Arc<K>>,
+}
+
+impl<K> Default for Told<K> {
+    fn default() -> Self {
+        Told { objects: HashMap::new(), coming: None, complete: false }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Told<K> {
+    /// Takes in what was told: which objects are others now. Only those count that `keep` says so of.
+    pub(super) fn take(&mut self, event: Event<K>, keep: impl Fn(&K) -> bool) -> Vec<News<K>> {
+        match event {
+            Event::Init => {
+                self.coming = Some(HashMap::new());
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                if keep(&object) {
+                    let coming = self.coming.get_or_insert_default();
+                    coming.insert(key(&object), Arc::new(lean(object)));
+                }
+                Vec::new()
+            }
+            Event::InitDone => {
+                self.complete = true;
+                let mut before = std::mem::take(&mut self.objects);
+                self.objects = self.coming.take().unwrap_or_default();
+                let mut news: Vec<News<K>> = self
+                    .objects
+                    .keys()
+                    .map(|name| News { name: Arc::clone(name), before: before.remove(name) })
+                    .collect();
+                news.extend(before.into_iter().map(|(name, before)| News { name, before: Some(before) }));
+                news
+            }
+            Event::Apply(object) if keep(&object) => {
+                let name = key(&object);
+                let before = self.objects.insert(Arc::clone(&name), Arc::new(lean(object)));
+                vec![News { name, before }]
+            }
+            Event::Apply(object) | Event::Delete(object) => {
+                let name = key(&object);
+                let before = self.objects.remove(&name);
+                if before.is_some() { vec![News { name, before }] } else { Vec::new() }
+            }
+        }
+    }
+
+    /// Takes in what a write gave, if the watch did not tell of something newer yet.
+    pub(super) fn wrote(&mut self, object: K) {
+        let name = key(&object);
+        if let Some(known) = self.objects.get_mut(&name)
+            && known.uid() == object.uid()
+            && version(&object) > version(&**known)
+        {
+            *known = Arc::new(lean(object));
+        }
+    }
+
+    /// Whether all were told of.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<K>> {
+        self.objects.get(name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.objects.keys()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Arc<K>> {
+        self.objects.values()
+    }
+}
+
+/// `NAMESPACE/NAME`, or the name alone where there are no namespaces.
+pub(super) fn key<K: Resource<DynamicType = ()>>(object: &K) -> Name {
+    match object.namespace() {
+        Some(namespace) => Name::from(format!("{namespace}/{}", object.name_any())),
+        None => Name::from(object.name_any()),
+    }
+}
+
+/// Versions are numbers that grow.
+pub(super) fn version<K: Resource>(object: &K) -> Option<u64> {
+    object.resource_version().and_then(|version| version.parse().ok())
+}
+
+/// Who wrote which field is of no interest here, and half of an object.
+fn lean<K: Resource>(mut object: K) -> K {
+    object.meta_mut().managed_fields = None;
+    object
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Service;
+    use serde_json::json;
+
+    use super::*;
+
+    fn service(name: &str, version: u64) -> Service {
+        let metadata =
+            json!({"name": name, "namespace": "shop", "uid": "1", "resourceVersion": version.to_string()});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    #[test]
+    fn what_is_listed_anew_replaces_what_was_known_at_once() {
+        let mut told = Told::default();
+        let names = |news: Vec<News<Service>>| {
+            let mut names: Vec<String> = news.iter().map(|news| news.name.to_string()).collect();
+            names.sort();
+            names
+        };
+        for event in [Event::Init, Event::InitApply(service("a", 1)), Event::InitApply(service("b", 1))] {
+            assert!(told.take(event, |_| true).is_empty());
+        }
+        assert!(!told.is_complete());
+        assert_eq!(names(told.take(Event::InitDone, |_| true)), ["shop/a", "shop/b"]);
+        told.take(Event::Init, |_| true);
+        told.take(Event::InitApply(service("b", 1)), |_| true);
+        assert!(told.get("shop/a").is_some(), "it may be told of yet");
+        assert_eq!(names(told.take(Event::InitDone, |_| true)), ["shop/a", "shop/b"]);
+        assert!(told.get("shop/a").is_none());
+        // One that is not to be kept any more is as good as gone.
+        assert_eq!(names(told.take(Event::Apply(service("b", 2)), |_| false)), ["shop/b"]);
+        assert!(told.take(Event::Delete(service("b", 2)), |_| true).is_empty());
+    }
+
+    #[test]
+    fn what_was_written_counts_until_something_newer_is_told() {
+        let mut told = Told::default();
+        told.take(Event::Apply(service("a", 5)), |_| true);
+        told.wrote(service("a", 7));
+        assert_eq!(version(&**told.get("shop/a").unwrap()), Some(7));
+        told.wrote(service("a", 6));
+        assert_eq!(version(&**told.get("shop/a").unwrap()), Some(7));
+        told.wrote(service("gone", 9));
+        assert!(told.get("shop/gone").is_none());
+    }
+}

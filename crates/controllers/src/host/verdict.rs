@@ -1,0 +1,221 @@
+//! What is said of a Service, by what it asks for and what nodes give.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use portcullis_core::Enforcement;
+use portcullis_host::claims::{Refusal, Share};
+use portcullis_host::datapath::Mode;
+use portcullis_kube_api::enforced::{self, enforced_condition};
+use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NodeDatapath};
+use serde_json::{Value, json};
+
+use super::asked::{addresses, admission, limits};
+
+/// What one node gives a Service.
+#[derive(Clone, Debug)]
+pub(super) struct Given<'a> {
+    /// The node.
+    pub(super) node: &'a str,
+    pub(super) share: &'a Share,
+    /// What its packet filters do.
+    pub(super) datapath: &'a NodeDatapath,
+    /// Whether they know this version of the Service.
+    pub(super) up_to_date: bool,
+    /// What of its entries the node does not have.
+    pub(super) missing: Vec<String>,
+}
+
+/// What is to be said of a Service.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Verdict {
+    /// Where it is reached.
+    pub(super) addresses: BTreeSet<IpAddr>,
+    /// Whether it has all that it asks for; a reason and a sentence.
+    pub(super) assigned: (bool, &'static str, String),
+    /// Whether its ranges keep anybody out.
+    pub(super) enforcement: Option<Enforcement>,
+}
+
+/// What is to be said of a Service, by what all nodes give it.
+pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Verdict {
+    let held = addresses(service);
+    let mut reached = BTreeSet::new();
+    let mut waits = BTreeSet::new();
+    for one in given {
+        // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
+        let ready =
+            mode != Mode::Filter || !limits(service) || (one.up_to_date && one.datapath.problem.is_none());
+        for address in &one.share.addresses {
+            if ready || held.contains(address) {
+                reached.insert(*address);
+            } else {
+                waits.insert(one.node);
+            }
+        }
+    }
+    let assigned = assigned(service, given, &reached, &waits);
+    let enforcement = enforcement(service, mode, given);
+    Verdict { addresses: reached, assigned, enforcement }
+}
+
+fn assigned(
+    service: &Service,
+    given: &[Given<'_>],
+    reached: &BTreeSet<IpAddr>,
+    waits: &BTreeSet<&str>,
+) -> (bool, &'static str, String) {
+    let mut refused: BTreeMap<&Refusal, BTreeSet<IpAddr>> = BTreeMap::new();
+    for (address, refusal) in given.iter().flat_map(|one| &one.share.refused) {
+        refused.entry(refusal).or_default().insert(*address);
+    }
+    let at = if reached.is_empty() {
+        "It is reached nowhere.".to_owned()
+    } else {
+        format!("It is reached at {}.", list(reached))
+    };
+    if let Err(what) = admission(service) {
+        return (false, "WrongSourceRanges", format!("{what}. Nobody gets in until that is corrected. {at}"));
+    }
+    if let Some((first, _)) = refused.first_key_value() {
+        let reason = match first {
+            Refusal::Reserved(_) => "PortReserved",
+            Refusal::Listens(_) => "PortOfNode",
+            Refusal::Taken(..) => "Conflict",
+        };
+        let why: Vec<String> = refused.iter().map(|(refusal, at)| why(refusal, at)).collect();
+        return (false, reason, format!("{} {at}", why.join(" ")));
+    }
+    if !waits.is_empty() {
+        let nodes: Vec<&str> = waits.iter().copied().collect();
+        let message = format!(
+            "It waits for the packet filters of {} to keep to its source ranges. {at}",
+            nodes.join(", ")
+        );
+        return (false, "Waiting", message);
+    }
+    if reached.is_empty() {
+        let asks =
+            service.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(LISTEN_ADDRESSES));
+        let missing: BTreeSet<&str> =
+            given.iter().flat_map(|one| one.missing.iter().map(String::as_str)).collect();
+        let missing: Vec<&str> = missing.into_iter().collect();
+        let message = match (given.is_empty(), asks, missing.is_empty()) {
+            (true, _, _) => "No node has told of its addresses yet: see whether Portcullis runs on the nodes, with host.agent.".to_owned(),
+            (_, true, false) => format!("Annotation {LISTEN_ADDRESSES}: {}", missing.join(" ")),
+            (_, true, true) => format!("Annotation {LISTEN_ADDRESSES} names no address of a node that Services of its families can have."),
+            (_, false, _) => "No node has an address of its families that Services can have.".to_owned(),
+        };
+        return (false, "NoAddress", format!("{message} {at}"));
+    }
+    (true, "Assigned", at)
+}
+
+fn why(refusal: &Refusal, at: &BTreeSet<IpAddr>) -> String {
+    let at = list(at);
+    match refusal {
+        Refusal::Reserved(port) => {
+            format!("Port {port} is kept for the node itself (host.reservedPorts): use another one.")
+        }
+        Refusal::Listens(port) => {
+            format!(
+                "A program of the node itself listens on port {port} of {at}: use another port, or stop it."
+            )
+        }
+        Refusal::Taken(port, by) => {
+            format!(
+                "Service {by} has port {port} of {at}: use another port or address, or wait until it is gone."
+            )
+        }
+    }
+}
+
+fn list(addresses: &BTreeSet<IpAddr>) -> String {
+    addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Whether the ranges of a Service keep anybody out, at all addresses where it is reached.
+fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Option<Enforcement> {
+    if mode == Mode::None || !limits(service) {
+        return None;
+    }
+    let serving: Vec<&Given<'_>> = given.iter().filter(|one| !one.share.addresses.is_empty()).collect();
+    let broken = serving.iter().find_map(|one| Some((one.node, one.datapath.problem.as_ref()?)));
+    if let Some((node, problem)) = broken {
+        return Some(Enforcement::Not(format!(
+            "The packet filters of node {node} are not as they should be: {problem}."
+        )));
+    }
+    if serving.is_empty() {
+        return None;
+    }
+    let nodes = serving.iter().map(|one| {
+        let interfaces: Vec<&str> = one.datapath.interfaces.iter().map(String::as_str).collect();
+        match (mode, interfaces.is_empty()) {
+            (Mode::Filter, false) => format!("{} ({})", one.node, interfaces.join(", ")),
+            _ => one.node.to_owned(),
+        }
+    });
+    Some(Enforcement::By(format!("The packet filters of {}", nodes.collect::<Vec<_>>().join(", "))))
+}
+
+impl Verdict {
+    /// What of the status of a Service has to be another, as a patch; nothing if all is as it should be.
+    pub(super) fn patch(&self, service: &Service, mode: Mode, now: &Time) -> Option<Value> {
+        let mut status = json!({});
+        // A proxy that sees `Proxy` leaves the address alone.
+        let ip_mode = if mode == Mode::Nftables { "Proxy" } else { "VIP" };
+        let wanted: Vec<(String, &str)> =
+            self.addresses.iter().map(|address| (address.to_string(), ip_mode)).collect();
+        let there = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+        let there = there.and_then(|there| there.ingress.as_deref()).unwrap_or_default();
+        let plain = |one: &LoadBalancerIngress| {
+            (one.ip.clone().unwrap_or_default(), one.ip_mode.clone().unwrap_or_else(|| "VIP".to_owned()))
+        };
+        if !there.iter().map(plain).eq(wanted.iter().map(|(ip, mode)| (ip.clone(), (*mode).to_owned()))) {
+            let ingress: Vec<Value> =
+                wanted.iter().map(|(ip, mode)| json!({"ip": ip, "ipMode": mode})).collect();
+            status["loadBalancer"] =
+                json!({"ingress": if ingress.is_empty() { Value::Null } else { json!(ingress) }});
+        }
+        let mut conditions = Vec::new();
+        let (is, reason, message) = &self.assigned;
+        let assigned = condition(service, ASSIGNED, *is, reason, message, now);
+        if find(service, ASSIGNED) != Some(&assigned) {
+            conditions.push(json!(assigned));
+        }
+        let is_there = enforced::there(service);
+        let said =
+            self.enforcement.as_ref().and_then(|found| enforced_condition(service, found, now.clone()));
+        match said {
+            Some(said) if is_there != Some(&said) => conditions.push(json!(said)),
+            None if is_there.is_some() => {
+                conditions.push(json!({"type": enforced::ENFORCED, "$patch": "delete"}))
+            }
+            _ => {}
+        }
+        if !conditions.is_empty() {
+            status["conditions"] = Value::Array(conditions);
+        }
+        (status != json!({})).then(|| json!({"status": status}))
+    }
+}
+
+fn find<'a>(service: &'a Service, type_: &str) -> Option<&'a Condition> {
+    service.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == type_)
+}
+
+fn condition(service: &Service, type_: &str, is: bool, reason: &str, message: &str, now: &Time) -> Condition {
+    let status = if is { "True" } else { "False" };
+    let since = find(service, type_).filter(|found| found.status == status);
+    Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        last_transition_time: since.map_or_else(|| now.clone(), |found| found.last_transition_time.clone()),
+        observed_generation: None,
+    }
+}

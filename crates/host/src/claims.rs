@@ -1,0 +1,303 @@
+//! Which Service is reached at which address of a node.
+//!
+//! A Service asks for addresses, and for the same ports at each of them. At one address no two have the same port: who has
+//! it keeps it, and of those who have not, the oldest gets it. Who lacks one of its ports at an address is not at that address
+//! at all, since whoever serves addresses serves all ports of a Service there.
+//!
+//! Nothing here reads or writes: what a node has, and what Services ask for, goes in.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use portcullis_core::{Family, Protocol};
+
+use crate::interfaces::{Entry, Interfaces, NotHere, Selection};
+
+/// Who asks: `NAMESPACE/NAME`.
+pub type Name = Arc<str>;
+
+/// A protocol and a number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Port {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// The number.
+    pub number: u16,
+}
+
+impl fmt::Display for Port {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&format!("{}/{}", self.number, self.protocol.name()))
+    }
+}
+
+/// What a Service asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// When it was made, in seconds: the older comes first.
+    pub created: i64,
+    /// The ports that it has, at each address.
+    pub ports: BTreeSet<Port>,
+    /// Where it wants to be reached; at the host's own addresses, if it says nothing.
+    pub at: Option<Vec<Entry>>,
+    /// The families that it is of.
+    pub families: BTreeSet<Family>,
+    /// The addresses that it has.
+    pub held: BTreeSet<IpAddr>,
+}
+
+/// What a node has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Here {
+    /// Its interfaces.
+    pub interfaces: Interfaces,
+    /// Where its own programs listen.
+    pub listening: BTreeSet<Listening>,
+    /// Addresses that count among the host's own, wherever they are: an API server's.
+    pub also: BTreeSet<IpAddr>,
+}
+
+/// Where a program of the node listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listening {
+    /// The port.
+    pub port: Port,
+    /// The address; none for all of them.
+    pub address: Option<IpAddr>,
+}
+
+/// What nobody gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Which addresses are meant, and which are not for Services.
+    pub selection: Selection,
+    /// Ports of any protocol that the node needs for itself.
+    pub reserved: BTreeSet<u16>,
+}
+
+/// What a Service gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Share {
+    /// The addresses where it is reached.
+    pub addresses: BTreeSet<IpAddr>,
+    /// The addresses that it asked for and did not get, and why.
+    pub refused: BTreeMap<IpAddr, Refusal>,
+}
+
+/// Why a Service is not at an address.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Refusal {
+    /// The port is kept for the node.
+    Reserved(Port),
+    /// A program of the node listens there.
+    Listens(Port),
+    /// Another Service has the port.
+    Taken(Port, Name),
+}
+
+/// Who asks for what at one node, and who gets it.
+#[derive(Debug)]
+pub struct Claims {
+    policy: Policy,
+    here: Here,
+    claims: BTreeMap<Name, Claim>,
+    /// Who asks for a port of an address.
+    askers: HashMap<(IpAddr, Port), BTreeSet<Name>>,
+    shares: HashMap<Name, Share>,
+}
+
+impl Claims {
+    /// Nobody asks for anything.
+    pub fn new(policy: Policy, here: Here) -> Self {
+        Claims { policy, here, claims: BTreeMap::new(), askers: HashMap::new(), shares: HashMap::new() }
+    }
+
+    /// What the node has.
+    pub fn here(&self) -> &Here {
+        &self.here
+    }
+
+    /// What somebody gets.
+    pub fn share(&self, name: &str) -> Option<&Share> {
+        self.shares.get(name)
+    }
+
+    /// Who asks for anything.
+    pub fn names(&self) -> impl Iterator<Item = &Name> {
+        self.claims.keys()
+    }
+
+    /// Somebody asks for something else, or for nothing any more: whose share is another now. How long it takes does not
+    /// depend on how many others there are, only on how many are at odds with it.
+    pub fn set(&mut self, name: &Name, claim: Option<Claim>) -> BTreeSet<Name> {
+        if self.claims.get(name) == claim.as_ref() {
+            return BTreeSet::new();
+        }
+        let mut addresses = BTreeMap::new();
+        for place in self.places(name) {
+            if let Some(askers) = self.askers.get_mut(&place) {
+                askers.remove(name);
+                addresses.entry(place.0).or_insert_with(BTreeSet::new).extend(askers.iter().cloned());
+                if askers.is_empty() {
+                    self.askers.remove(&place);
+                }
+            }
+        }
+        let before = self.shares.remove(name);
+        match claim {
+            Some(claim) => {
+                self.claims.insert(Arc::clone(name), claim);
+                self.enter(name);
+                for (address, _) in self.places(name) {
+                    addresses.entry(address).or_default().insert(Arc::clone(name));
+                }
+            }
+            None => drop(self.claims.remove(name)),
+        }
+        let mut changed = BTreeSet::new();
+        for (address, seeds) in addresses {
+            self.settle(address, seeds, &mut changed);
+        }
+        changed.remove(name);
+        if self.shares.get(name) != before.as_ref() {
+            changed.insert(Arc::clone(name));
+        }
+        changed
+    }
+
+    /// The node has something else: whose share is another now.
+    pub fn move_to(&mut self, here: Here) -> BTreeSet<Name> {
+        if self.here == here {
+            return BTreeSet::new();
+        }
+        self.here = here;
+        let before = std::mem::take(&mut self.shares);
+        self.askers.clear();
+        let names: Vec<Name> = self.claims.keys().cloned().collect();
+        let mut addresses: BTreeMap<IpAddr, BTreeSet<Name>> = BTreeMap::new();
+        for name in &names {
+            self.enter(name);
+            for (address, _) in self.places(name) {
+                addresses.entry(address).or_default().insert(Arc::clone(name));
+            }
+        }
+        for (address, all) in addresses {
+            self.settle(address, all, &mut BTreeSet::new());
+        }
+        names.into_iter().filter(|name| before.get(name) != self.shares.get(name)).collect()
+    }
+
+    /// What somebody asks for by a name or an address that this node does not have.
+    pub fn missing(&self, name: &str) -> Vec<(Entry, NotHere)> {
+        let entries = self.claims.get(name).and_then(|claim| claim.at.as_deref()).unwrap_or_default();
+        self.policy.selection.check(entries, &self.here.interfaces)
+    }
+
+    /// The addresses that somebody asks for and that this node has.
+    fn asked(&self, claim: &Claim) -> BTreeSet<IpAddr> {
+        let (selection, interfaces) = (&self.policy.selection, &self.here.interfaces);
+        let mut all = match &claim.at {
+            Some(entries) => selection.chosen(entries, interfaces),
+            None => {
+                let also = self.here.also.iter().copied().filter(|address| interfaces.have(*address));
+                selection.external(interfaces).into_iter().chain(also).collect()
+            }
+        };
+        all.retain(|address| claim.families.contains(&Family::of(*address)));
+        all
+    }
+
+    /// Enters somebody's claim: what the node needs itself is refused at once, the rest is asked for.
+    fn enter(&mut self, name: &Name) {
+        let Some(claim) = self.claims.get(name) else { return };
+        let mut share = Share::default();
+        for address in self.asked(claim) {
+            match self.needed_here(claim, address) {
+                Some(refusal) => drop(share.refused.insert(address, refusal)),
+                None => {
+                    for port in &claim.ports {
+                        self.askers.entry((address, *port)).or_default().insert(Arc::clone(name));
+                    }
+                    share.addresses.insert(address);
+                }
+            }
+        }
+        self.shares.insert(Arc::clone(name), share);
+    }
+
+    /// Whether the node itself needs a port at an address. Who has one keeps it when a program comes to listen there: it
+    /// would not hear anything.
+    fn needed_here(&self, claim: &Claim, address: IpAddr) -> Option<Refusal> {
+        let reserved = claim.ports.iter().find(|port| self.policy.reserved.contains(&port.number));
+        if let Some(port) = reserved {
+            return Some(Refusal::Reserved(*port));
+        }
+        if claim.held.contains(&address) {
+            return None;
+        }
+        let listens = |port: &&Port| {
+            [None, Some(address)]
+                .iter()
+                .any(|at| self.here.listening.contains(&Listening { port: **port, address: *at }))
+        };
+        claim.ports.iter().find(listens).map(|port| Refusal::Listens(*port))
+    }
+
+    /// Where somebody's claim is entered.
+    fn places(&self, name: &Name) -> Vec<(IpAddr, Port)> {
+        let (Some(claim), Some(share)) = (self.claims.get(name), self.shares.get(name)) else {
+            return Vec::new();
+        };
+        let entered = |address: &IpAddr| {
+            !matches!(share.refused.get(address), Some(Refusal::Reserved(_) | Refusal::Listens(_)))
+        };
+        let addresses = share.addresses.iter().chain(share.refused.keys());
+        let addresses = addresses.copied().filter(entered);
+        addresses.flat_map(|address| claim.ports.iter().map(move |port| (address, *port))).collect()
+    }
+
+    /// Decides anew who is at an address, among these and all who are at odds with them, directly or through others.
+    fn settle(&mut self, address: IpAddr, seeds: BTreeSet<Name>, changed: &mut BTreeSet<Name>) {
+        let mut all = seeds.clone();
+        let mut unseen: Vec<Name> = seeds.into_iter().collect();
+        while let Some(name) = unseen.pop() {
+            let Some(claim) = self.claims.get(&name) else { continue };
+            for port in &claim.ports {
+                for other in self.askers.get(&(address, *port)).into_iter().flatten() {
+                    if all.insert(Arc::clone(other)) {
+                        unseen.push(Arc::clone(other));
+                    }
+                }
+            }
+        }
+        let mut order: Vec<(bool, i64, Name)> = Vec::with_capacity(all.len());
+        for name in all {
+            if let Some(claim) = self.claims.get(&name) {
+                order.push((!claim.held.contains(&address), claim.created, name));
+            }
+        }
+        order.sort_unstable();
+        let mut taken: HashMap<Port, Name> = HashMap::new();
+        for (_, _, name) in order {
+            let Some(claim) = self.claims.get(&name) else { continue };
+            let in_the_way = claim.ports.iter().find_map(|port| Some((*port, taken.get(port)?.clone())));
+            let refusal = in_the_way.map(|(port, by)| Refusal::Taken(port, by));
+            if refusal.is_none() {
+                taken.extend(claim.ports.iter().map(|port| (*port, Arc::clone(&name))));
+            }
+            let share = self.shares.entry(Arc::clone(&name)).or_default();
+            let differs = match refusal {
+                Some(refusal) => {
+                    let had = share.addresses.remove(&address);
+                    share.refused.insert(address, refusal.clone()) != Some(refusal) || had
+                }
+                None => share.refused.remove(&address).is_some() | share.addresses.insert(address),
+            };
+            if differs {
+                changed.insert(name);
+            }
+        }
+    }
+}

@@ -18,7 +18,7 @@ use portcullis_core::{
     Address, Enforcement, LoadBalancer, Members, Outcome, Owner, Problem, Provider, Report, Target, Want,
 };
 use portcullis_kube_api::{
-    Adopted, DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, enforced, foreign_finalizer,
+    Adopted, DRY_RUN, FINALIZER, LoadBalancerClass, endpoint_members, enforced, foreign_finalizer, host,
     is_of_another_class, load_balancer, parameters, wants_load_balancer,
 };
 use serde_json::json;
@@ -164,7 +164,10 @@ impl<P: Provider> Context<P> {
     async fn reconcile(&self, service: &Service) -> Result<(), Again> {
         let held = service.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
         let ours = wants_load_balancer(service, &self.settings.class);
-        if !held && !self.settings.observe && enforced::there(service).is_some() {
+        // What is said of a Service at addresses of nodes is said by whoever gives it those.
+        let is_said_here =
+            enforced::there(service).is_some() && !is_of_another_class(service, &self.settings.class);
+        if !held && !self.settings.observe && is_said_here && !host::is_assigned(service) {
             return self.take_back(service).await;
         }
         if let Some((finalizer, who)) = foreign_finalizer(service).filter(|_| ours) {

@@ -44,8 +44,26 @@ pub struct Claim {
     pub at: Option<Vec<Entry>>,
     /// The families that it is of.
     pub families: BTreeSet<Family>,
-    /// The addresses that it has.
-    pub held: BTreeSet<IpAddr>,
+    /// The addresses that it has, each with the ports that it has there; with none said, it has them all.
+    pub held: BTreeMap<IpAddr, Option<BTreeSet<Port>>>,
+}
+
+impl Claim {
+    /// Whether it has a port at an address.
+    fn holds(&self, address: IpAddr, port: Port) -> bool {
+        let ports = self.held.get(&address);
+        ports.is_some_and(|ports| ports.as_ref().is_none_or(|ports| ports.contains(&port)))
+    }
+
+    /// How it stands at an address: who has all of its ports comes before who has some, and who has none comes last.
+    fn rank(&self, address: IpAddr) -> u8 {
+        let held = self.ports.iter().filter(|port| self.holds(address, **port)).count();
+        match held {
+            0 => 2,
+            some if some < self.ports.len() => 1,
+            _ => 0,
+        }
+    }
 }
 
 /// What a node has.
@@ -102,7 +120,7 @@ pub enum Refusal {
 pub struct Claims {
     policy: Policy,
     here: Here,
-    claims: BTreeMap<Name, Claim>,
+    asked: BTreeMap<Name, Claim>,
     /// Who asks for a port of an address.
     askers: HashMap<(IpAddr, Port), BTreeSet<Name>>,
     shares: HashMap<Name, Share>,
@@ -111,7 +129,7 @@ pub struct Claims {
 impl Claims {
     /// Nobody asks for anything.
     pub fn new(policy: Policy, here: Here) -> Self {
-        Claims { policy, here, claims: BTreeMap::new(), askers: HashMap::new(), shares: HashMap::new() }
+        Claims { policy, here, asked: BTreeMap::new(), askers: HashMap::new(), shares: HashMap::new() }
     }
 
     /// What the node has.
@@ -126,13 +144,13 @@ impl Claims {
 
     /// Who asks for anything.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
-        self.claims.keys()
+        self.asked.keys()
     }
 
     /// Somebody asks for something else, or for nothing any more: whose share is another now. How long it takes does not
     /// depend on how many others there are, only on how many are at odds with it.
     pub fn set(&mut self, name: &Name, claim: Option<Claim>) -> BTreeSet<Name> {
-        if self.claims.get(name) == claim.as_ref() {
+        if self.asked.get(name) == claim.as_ref() {
             return BTreeSet::new();
         }
         let mut addresses = BTreeMap::new();
@@ -148,13 +166,13 @@ impl Claims {
         let before = self.shares.remove(name);
         match claim {
             Some(claim) => {
-                self.claims.insert(Arc::clone(name), claim);
+                self.asked.insert(Arc::clone(name), claim);
                 self.enter(name);
                 for (address, _) in self.places(name) {
                     addresses.entry(address).or_default().insert(Arc::clone(name));
                 }
             }
-            None => drop(self.claims.remove(name)),
+            None => drop(self.asked.remove(name)),
         }
         let mut changed = BTreeSet::new();
         for (address, seeds) in addresses {
@@ -175,7 +193,7 @@ impl Claims {
         self.here = here;
         let before = std::mem::take(&mut self.shares);
         self.askers.clear();
-        let names: Vec<Name> = self.claims.keys().cloned().collect();
+        let names: Vec<Name> = self.asked.keys().cloned().collect();
         let mut addresses: BTreeMap<IpAddr, BTreeSet<Name>> = BTreeMap::new();
         for name in &names {
             self.enter(name);
@@ -191,19 +209,18 @@ impl Claims {
 
     /// What somebody asks for by a name or an address that this node does not have.
     pub fn missing(&self, name: &str) -> Vec<(Entry, NotHere)> {
-        let entries = self.claims.get(name).and_then(|claim| claim.at.as_deref()).unwrap_or_default();
+        let entries = self.asked.get(name).and_then(|claim| claim.at.as_deref()).unwrap_or_default();
         self.policy.selection.check(entries, &self.here.interfaces)
     }
 
     /// The addresses that somebody asks for and that this node has.
-    fn asked(&self, claim: &Claim) -> BTreeSet<IpAddr> {
+    fn candidates(&self, claim: &Claim) -> BTreeSet<IpAddr> {
         let (selection, interfaces) = (&self.policy.selection, &self.here.interfaces);
-        let mut all = match &claim.at {
-            Some(entries) => selection.chosen(entries, interfaces),
-            None => {
-                let also = self.here.also.iter().copied().filter(|address| interfaces.have(*address));
-                selection.external(interfaces).into_iter().chain(also).collect()
-            }
+        let mut all = if let Some(entries) = &claim.at {
+            selection.chosen(entries, interfaces)
+        } else {
+            let also = self.here.also.iter().copied().filter(|address| interfaces.have(*address));
+            selection.external(interfaces).into_iter().chain(also).collect()
         };
         all.retain(|address| claim.families.contains(&Family::of(*address)));
         all
@@ -211,18 +228,17 @@ impl Claims {
 
     /// Enters somebody's claim: what the node needs itself is refused at once, the rest is asked for.
     fn enter(&mut self, name: &Name) {
-        let Some(claim) = self.claims.get(name) else { return };
+        let Some(claim) = self.asked.get(name) else { return };
         let mut share = Share::default();
-        for address in self.asked(claim) {
-            match self.needed_here(claim, address) {
-                Some(refusal) => drop(share.refused.insert(address, refusal)),
-                None => {
-                    for port in &claim.ports {
-                        self.askers.entry((address, *port)).or_default().insert(Arc::clone(name));
-                    }
-                    share.addresses.insert(address);
-                }
+        for address in self.candidates(claim) {
+            if let Some(refusal) = self.needed_here(claim, address) {
+                share.refused.insert(address, refusal);
+                continue;
             }
+            for port in &claim.ports {
+                self.askers.entry((address, *port)).or_default().insert(Arc::clone(name));
+            }
+            share.addresses.insert(address);
         }
         self.shares.insert(Arc::clone(name), share);
     }
@@ -234,20 +250,17 @@ impl Claims {
         if let Some(port) = reserved {
             return Some(Refusal::Reserved(*port));
         }
-        if claim.held.contains(&address) {
-            return None;
-        }
         let listens = |port: &&Port| {
-            [None, Some(address)]
-                .iter()
-                .any(|at| self.here.listening.contains(&Listening { port: **port, address: *at }))
+            let mut at = [None, Some(address)].into_iter();
+            !claim.holds(address, **port)
+                && at.any(|at| self.here.listening.contains(&Listening { port: **port, address: at }))
         };
         claim.ports.iter().find(listens).map(|port| Refusal::Listens(*port))
     }
 
     /// Where somebody's claim is entered.
     fn places(&self, name: &Name) -> Vec<(IpAddr, Port)> {
-        let (Some(claim), Some(share)) = (self.claims.get(name), self.shares.get(name)) else {
+        let (Some(claim), Some(share)) = (self.asked.get(name), self.shares.get(name)) else {
             return Vec::new();
         };
         let entered = |address: &IpAddr| {
@@ -263,7 +276,7 @@ impl Claims {
         let mut all = seeds.clone();
         let mut unseen: Vec<Name> = seeds.into_iter().collect();
         while let Some(name) = unseen.pop() {
-            let Some(claim) = self.claims.get(&name) else { continue };
+            let Some(claim) = self.asked.get(&name) else { continue };
             for port in &claim.ports {
                 for other in self.askers.get(&(address, *port)).into_iter().flatten() {
                     if all.insert(Arc::clone(other)) {
@@ -272,16 +285,16 @@ impl Claims {
                 }
             }
         }
-        let mut order: Vec<(bool, i64, Name)> = Vec::with_capacity(all.len());
+        let mut order: Vec<(u8, i64, Name)> = Vec::with_capacity(all.len());
         for name in all {
-            if let Some(claim) = self.claims.get(&name) {
-                order.push((!claim.held.contains(&address), claim.created, name));
+            if let Some(claim) = self.asked.get(&name) {
+                order.push((claim.rank(address), claim.created, name));
             }
         }
         order.sort_unstable();
         let mut taken: HashMap<Port, Name> = HashMap::new();
         for (_, _, name) in order {
-            let Some(claim) = self.claims.get(&name) else { continue };
+            let Some(claim) = self.asked.get(&name) else { continue };
             let in_the_way = claim.ports.iter().find_map(|port| Some((*port, taken.get(port)?.clone())));
             let refusal = in_the_way.map(|(port, by)| Refusal::Taken(port, by));
             if refusal.is_none() {

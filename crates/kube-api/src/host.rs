@@ -79,7 +79,7 @@ impl NodeReport {
 
     /// What of that object has to be: a patch that makes it so. It goes when the node does, if its UID is known.
     pub fn patch(&self, node: &str, uid: Option<&str>) -> Value {
-        let mut metadata = json!({"labels": {NODE_LABEL: node}});
+        let mut metadata = json!({"name": Self::name(node), "labels": {NODE_LABEL: node}});
         if let Some(uid) = uid {
             metadata["ownerReferences"] =
                 json!([{"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}]);
@@ -108,6 +108,12 @@ pub fn wants_host(service: &Service, class: &str, without_class: bool) -> bool {
         Some(found) => found == class,
         None => without_class,
     })
+}
+
+/// Whether it is said of a Service that it gets addresses of nodes, or why not.
+pub fn is_assigned(service: &Service) -> bool {
+    let conditions = service.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|all| all.iter().any(|condition| condition.type_ == ASSIGNED))
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ pub struct NodeAgent {
 }
 
 /// What is heard of.
+#[allow(clippy::large_enum_variant, reason = "one at a time is passed on, and none is kept")]
 enum Heard {
     Service(watcher::Event<Service>),
     Slice(watcher::Event<EndpointSlice>),

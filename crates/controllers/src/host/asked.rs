@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use portcullis_core::{Admission, EmptyMeans, Family, Owner, Protocol, SourceRanges};
@@ -29,15 +29,19 @@ pub(super) fn claim(service: &Service) -> Claim {
     let created = service.metadata.creation_timestamp.as_ref();
     Claim {
         created: created.map_or(i64::MAX, |time| time.0.as_second()),
-        ports: ports(&spec).filter_map(|port| number(port).map(|number| (port, number))).map(named).collect(),
+        ports: all_ports(&spec),
         at: entries(service, &spec),
         families: families(&spec),
-        held: addresses(service),
+        held: held(service),
     }
 }
 
-fn named((port, number): (&ServicePort, u16)) -> Port {
-    Port { protocol: protocol(port), number }
+/// The ports of a Service.
+pub(super) fn all_ports(spec: &ServiceSpec) -> BTreeSet<Port> {
+    let port = |port: &ServicePort| {
+        Some(Port { protocol: protocol(port.protocol.as_deref()), number: number(port)? })
+    };
+    ports(spec).filter_map(port).collect()
 }
 
 fn ports(spec: &ServiceSpec) -> impl Iterator<Item = &ServicePort> {
@@ -48,8 +52,8 @@ fn number(port: &ServicePort) -> Option<u16> {
     u16::try_from(port.port).ok().filter(|number| *number > 0)
 }
 
-fn protocol(port: &ServicePort) -> Protocol {
-    match port.protocol.as_deref() {
+fn protocol(name: Option<&str>) -> Protocol {
+    match name {
         Some("UDP") => Protocol::UDP,
         Some("SCTP") => Protocol::SCTP,
         _ => Protocol::TCP,
@@ -74,11 +78,29 @@ fn families(spec: &ServiceSpec) -> BTreeSet<Family> {
     named.collect()
 }
 
+/// The addresses that a Service has, with its ports there, as far as whoever gave them to it said so.
+fn held(service: &Service) -> BTreeMap<IpAddr, Option<BTreeSet<Port>>> {
+    let ingress = ingress(service).filter_map(|one| {
+        let ports = one.ports.as_ref().filter(|ports| !ports.is_empty()).map(|ports| {
+            let port = |port: &PortStatus| {
+                let number = u16::try_from(port.port).unwrap_or_default();
+                Port { protocol: protocol(Some(&port.protocol)), number }
+            };
+            ports.iter().map(port).collect()
+        });
+        Some((one.ip.as_deref()?.parse().ok()?, ports))
+    });
+    ingress.collect()
+}
+
+fn ingress(service: &Service) -> impl Iterator<Item = &LoadBalancerIngress> {
+    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    status.and_then(|status| status.ingress.as_ref()).into_iter().flatten()
+}
+
 /// The addresses that a Service has.
 pub(super) fn addresses(service: &Service) -> BTreeSet<IpAddr> {
-    let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let ingress = status.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
-    ingress.filter_map(|one| one.ip.as_deref()?.parse().ok()).collect()
+    ingress(service).filter_map(|one| one.ip.as_deref()?.parse().ok()).collect()
 }
 
 /// Who may connect to a Service. Where that cannot be read, nobody: it is told, and nothing is opened by a slip.
@@ -118,7 +140,9 @@ impl Serving<'_> {
             let mut places: Vec<Place> = number(port)
                 .iter()
                 .flat_map(|number| {
-                    addresses.iter().filter_map(|address| Place::new(*address, protocol(port), *number).ok())
+                    addresses.iter().filter_map(|address| {
+                        Place::new(*address, protocol(port.protocol.as_deref()), *number).ok()
+                    })
                 })
                 .collect();
             if covers_node_ports
@@ -128,7 +152,11 @@ impl Serving<'_> {
                     Family::V4 => IpAddr::from([0, 0, 0, 0]),
                     Family::V6 => IpAddr::from([0_u16; 8]),
                 });
-                places.extend(every.filter_map(|every| Place::new(every, protocol(port), number).ok()));
+                places.extend(
+                    every.filter_map(|every| {
+                        Place::new(every, protocol(port.protocol.as_deref()), number).ok()
+                    }),
+                );
             }
             for place in places {
                 all.extend(self.frontend(&spec, port, place, &owner, &admission));

@@ -62,6 +62,7 @@ pub struct HostController {
 }
 
 /// What is heard of.
+#[allow(clippy::large_enum_variant, reason = "one at a time is passed on, and none is kept")]
 enum Heard {
     Service(watcher::Event<Service>),
     Report(watcher::Event<ConfigMap>),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use portcullis_core::Enforcement;
 use portcullis_host::claims::{Refusal, Share};
@@ -12,7 +12,7 @@ use portcullis_kube_api::enforced::{self, enforced_condition};
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NodeDatapath};
 use serde_json::{Value, json};
 
-use super::asked::{addresses, admission, limits};
+use super::asked::{addresses, admission, all_ports, limits};
 
 /// What one node gives a Service.
 #[derive(Clone, Debug)]
@@ -167,18 +167,25 @@ impl Verdict {
         let mut status = json!({});
         // A proxy that sees `Proxy` leaves the address alone.
         let ip_mode = if mode == Mode::Nftables { "Proxy" } else { "VIP" };
-        let wanted: Vec<(String, &str)> =
-            self.addresses.iter().map(|address| (address.to_string(), ip_mode)).collect();
+        let ports = service.spec.as_ref().map(all_ports).unwrap_or_default();
+        let ports = ports.iter().map(|port| PortStatus {
+            port: i32::from(port.number),
+            protocol: port.protocol.name().to_uppercase(),
+            error: None,
+        });
+        let ports: Vec<PortStatus> = ports.collect();
+        let wanted = self.addresses.iter().map(|address| LoadBalancerIngress {
+            ip: Some(address.to_string()),
+            ip_mode: Some(ip_mode.to_owned()),
+            hostname: None,
+            // Who has a port of an address keeps it, so it is said which.
+            ports: Some(ports.clone()),
+        });
+        let wanted: Vec<LoadBalancerIngress> = wanted.collect();
         let there = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-        let there = there.and_then(|there| there.ingress.as_deref()).unwrap_or_default();
-        let plain = |one: &LoadBalancerIngress| {
-            (one.ip.clone().unwrap_or_default(), one.ip_mode.clone().unwrap_or_else(|| "VIP".to_owned()))
-        };
-        if !there.iter().map(plain).eq(wanted.iter().map(|(ip, mode)| (ip.clone(), (*mode).to_owned()))) {
-            let ingress: Vec<Value> =
-                wanted.iter().map(|(ip, mode)| json!({"ip": ip, "ipMode": mode})).collect();
-            status["loadBalancer"] =
-                json!({"ingress": if ingress.is_empty() { Value::Null } else { json!(ingress) }});
+        if there.and_then(|there| there.ingress.as_deref()).unwrap_or_default() != wanted {
+            let ingress = if wanted.is_empty() { Value::Null } else { json!(wanted) };
+            status["loadBalancer"] = json!({"ingress": ingress});
         }
         let mut conditions = Vec::new();
         let (is, reason, message) = &self.assigned;
@@ -192,7 +199,7 @@ impl Verdict {
         match said {
             Some(said) if is_there != Some(&said) => conditions.push(json!(said)),
             None if is_there.is_some() => {
-                conditions.push(json!({"type": enforced::ENFORCED, "$patch": "delete"}))
+                conditions.push(json!({"type": enforced::ENFORCED, "$patch": "delete"}));
             }
             _ => {}
         }

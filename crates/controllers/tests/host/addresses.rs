@@ -1,0 +1,151 @@
+use portcullis_controllers::host::{AgentSettings, NodeAgent};
+use portcullis_host::datapath::Mode;
+use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
+use portcullis_testkit::eventually;
+use serde_json::json;
+
+use crate::scene::{LAN, LAN6, Scene, WAN, machine};
+
+const BOTH: [&str; 2] = ["IPv4", "IPv6"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn services_get_the_addresses_that_they_ask_for() {
+    let scene = Scene::new("asked", Mode::None);
+    scene.apply("usual", json!({}), json!({}));
+    scene.apply("nic", json!({LISTEN_ADDRESSES: "to-inside"}), json!({"ports": [{"port": 81}]}));
+    scene.apply(
+        "twice",
+        json!({LISTEN_ADDRESSES: "to-outside, 198.51.100.1,to-outside"}),
+        json!({"ports": [{"port": 82}]}),
+    );
+    scene.apply("field", json!({}), json!({"loadBalancerIP": WAN, "ports": [{"port": 83}]}));
+    scene.apply("nothing", json!({LISTEN_ADDRESSES: ""}), json!({"ports": [{"port": 84}]}));
+    scene.apply("elsewhere", json!({LISTEN_ADDRESSES: "dmz"}), json!({"ports": [{"port": 85}]}));
+    scene.apply("other", json!({}), json!({"loadBalancerClass": "example.com/other"}));
+    let _running = scene.start().await;
+    scene.wait_for_addresses("usual", &[LAN, WAN]);
+    scene.wait_for_addresses("nic", &[LAN]);
+    scene.wait_for_addresses("twice", &[WAN]);
+    scene.wait_for_addresses("field", &[WAN]);
+    scene.wait_for_condition("usual", ASSIGNED, "True/Assigned: It is reached at 192.0.2.1, 198.51.100.1.");
+    scene.wait_for_condition("nothing", ASSIGNED, "False/NoAddress: ");
+    let missing = "False/NoAddress: Annotation portcullis.dev/listen-addresses: no interface `dmz` on this host. Interfaces here: to-inside (192.0.2.1, 2001:db8:1::1), to-outside";
+    scene.wait_for_condition("elsewhere", ASSIGNED, missing);
+    eventually("an Event says so", || scene.events("elsewhere").iter().any(|event| event.contains("`dmz`")));
+    assert_eq!(scene.addresses("nothing"), Vec::<String>::new());
+    assert_eq!(scene.addresses("other"), Vec::<String>::new());
+
+    // What somebody clears is put back, and what is edited counts.
+    let clear = r#"{"status":{"loadBalancer":{"ingress":null}}}"#;
+    let patch = ["-n", "asked", "patch", "service", "usual", "--subresource=status", "--type=merge", "-p"];
+    scene.kubernetes.kubectl(&[&patch[..], &[clear]].concat()).unwrap();
+    scene.wait_for_addresses("usual", &[LAN, WAN]);
+    scene.apply("nic", json!({LISTEN_ADDRESSES: "to-outside"}), json!({"ports": [{"port": 81}]}));
+    scene.wait_for_addresses("nic", &[WAN]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_come_go_and_move() {
+    let scene = Scene::new("live", Mode::None);
+    scene.node.run("ip link add lan0 type veth peer name lan0-peer");
+    scene.node.run("ip link set lan0 up");
+    scene.node.run("ip address add 203.0.113.7/24 dev lan0");
+    let _running = scene.start().await;
+    scene.apply("web", json!({LISTEN_ADDRESSES: "lan0"}), json!({}));
+    scene.wait_for_addresses("web", &["203.0.113.7"]);
+    scene.node.run("ip address add 203.0.113.8/24 dev lan0");
+    scene.wait_for_addresses("web", &["203.0.113.7", "203.0.113.8"]);
+    scene.node.run("ip address del 203.0.113.7/24 dev lan0");
+    // Another one may take its place as the first.
+    eventually("the address is gone", || !scene.addresses("web").contains(&"203.0.113.7".to_owned()));
+    // Link-local and loopback ones do not count.
+    scene.node.run("ip address add 169.254.7.7/16 dev lan0");
+    scene.node.run("ip address add 203.0.113.9/32 dev lan0");
+    eventually("the next one is there", || scene.addresses("web").contains(&"203.0.113.9".to_owned()));
+    assert!(!scene.addresses("web").iter().any(|address| address.starts_with("169.254.")));
+    // The whole interface goes, and comes back with another address.
+    scene.node.run("ip link del lan0");
+    scene.wait_for_addresses("web", &[]);
+    scene.wait_for_condition("web", ASSIGNED, "False/NoAddress: ");
+    scene.node.run("ip link add lan0 type veth peer name lan0-peer");
+    scene.node.run("ip address add 203.0.113.77/24 dev lan0");
+    scene.wait_for_addresses("web", &["203.0.113.77"]);
+    scene.wait_for_condition("web", ASSIGNED, "True/Assigned: ");
+    // One that becomes a part of a bridge has no addresses of its own any more.
+    scene.node.run("ip link add lan-bridge type bridge");
+    scene.node.run("ip link set lan0 master lan-bridge");
+    scene.wait_for_addresses("web", &[]);
+}
+
+/// Both halves may be anywhere, and any of them may be killed: what was missed is made good.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_missed_while_nobody_looks() {
+    let scene = Scene::new("away", Mode::None);
+    let agent = scene.start_agent().await;
+    let controller = scene.start_controller().await;
+    scene.apply("web", json!({}), json!({"ipFamilyPolicy": "SingleStack"}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    drop(agent);
+    scene.node.run("ip address add 203.0.113.7/24 dev to-inside");
+    scene.apply("late", json!({}), json!({"ports": [{"port": 81}]}));
+    // What a node told before it went silent still counts.
+    scene.wait_for_addresses("late", &[LAN, WAN]);
+    drop(controller);
+    let _agent = scene.start_agent().await;
+    scene.apply("later", json!({}), json!({"ports": [{"port": 82}]}));
+    let _controller = scene.start_controller().await;
+    for name in ["web", "late", "later"] {
+        scene.wait_for_addresses(name, &[LAN, WAN, "203.0.113.7"]);
+    }
+    // Nothing is written when nothing changes.
+    let version = || scene.service("web")["metadata"]["resourceVersion"].clone();
+    let before = version();
+    scene.apply("last", json!({}), json!({"ports": [{"port": 83}]}));
+    scene.wait_for_addresses("last", &[LAN, WAN, "203.0.113.7"]);
+    assert_eq!(version(), before);
+}
+
+/// A small cluster: each node serves at its own addresses, and one that is down does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn several_nodes_share_a_service() {
+    let scene = Scene::new("several", Mode::None);
+    let other = Scene::new("several-too", Mode::None);
+    other.node.run("ip address add 203.0.113.20/24 dev to-inside");
+    other.node.run("ip address del 192.0.2.1/24 dev to-inside");
+    other.node.run("ip address del 198.51.100.1/24 dev to-outside");
+    let _one = scene.start().await;
+    // The other node tells of itself in the same place.
+    let settings = AgentSettings { node: other.node_name(), ..scene.agent_settings() };
+    let agent = NodeAgent::new(scene.client().await, machine(&other.node), settings);
+    let two = tokio::spawn(agent.run());
+    scene.apply("web", json!({}), json!({}));
+    scene.wait_for_addresses("web", &[LAN, WAN, "203.0.113.20"]);
+    let ready = |status: &str| {
+        let patch = json!({"status": {"conditions": [{"type": "Ready", "status": status}]}}).to_string();
+        let node = other.node_name();
+        scene
+            .kubernetes
+            .kubectl(&["patch", "node", &node, "--subresource=status", "--type=strategic", "-p", &patch])
+            .unwrap();
+    };
+    ready("Unknown");
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    ready("True");
+    scene.wait_for_addresses("web", &[LAN, WAN, "203.0.113.20"]);
+    // A node that is gone takes its addresses along.
+    two.abort();
+    scene.kubernetes.kubectl(&["delete", "node", &other.node_name()]).unwrap();
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_families() {
+    let scene = Scene::new("families", Mode::None);
+    let _running = scene.start().await;
+    // This API has no IPv6 for Services: its refusal is Kubernetes' own, and the one family is what is served.
+    scene.apply("web", json!({LISTEN_ADDRESSES: "to-inside"}), json!({"ipFamilyPolicy": "PreferDualStack"}));
+    let families: Vec<String> =
+        serde_json::from_value(scene.service("web")["spec"]["ipFamilies"].clone()).unwrap();
+    let expected: &[&str] = if families == BOTH { &[LAN, LAN6] } else { &[LAN] };
+    scene.wait_for_addresses("web", expected);
+}

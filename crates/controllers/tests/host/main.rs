@@ -1,0 +1,10 @@
+//! Services at the addresses of nodes, on a real Kubernetes API, with machines whose interfaces and packets are real.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+#![allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
+
+mod addresses;
+mod conflicts;
+mod faults;
+mod packets;
+mod scene;

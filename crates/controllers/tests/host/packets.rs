@@ -1,0 +1,116 @@
+use portcullis_host::datapath::Mode;
+use portcullis_kube_api::enforced::ENFORCED;
+use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS};
+use portcullis_testkit::{Failure, Target, can_connect, connect, eventually};
+use serde_json::{Value, json};
+
+use crate::scene::{LAN, Scene, WAN};
+
+const WEB: Target = Target::Tcp(80);
+
+fn ranges(ranges: &[&str]) -> Value {
+    json!({"loadBalancerSourceRanges": ranges})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_is_served_at_the_node_s_addresses() {
+    let scene = Scene::new("served", Mode::Nftables);
+    let _serving = scene.backend.serve(8080);
+    let _running = scene.start().await;
+    scene.apply("web", json!({}), json!({}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    assert_eq!(scene.service("web")["status"]["loadBalancer"]["ingress"][0]["ipMode"], "Proxy");
+    // Nobody to serve yet: the client is told.
+    eventually("it is refused", || connect(&scene.inside, LAN, WEB) == Err(Failure::Refused));
+    scene.endpoint("web", json!({"ready": true}));
+    eventually("it connects", || can_connect(&scene.inside, LAN, WEB));
+    // With the policy Local the client's address stays.
+    assert_eq!(connect(&scene.inside, LAN, WEB), Ok("192.0.2.10".to_owned()));
+    assert_eq!(connect(&scene.outside, WAN, WEB), Ok("198.51.100.10".to_owned()));
+    // Health checks are answered on every address.
+    let health =
+        u16::try_from(scene.service("web")["spec"]["healthCheckNodePort"].as_u64().unwrap()).unwrap();
+    let ask = || scene.inside.run(&format!("curl -s -m 5 -w %{{http_code}} http://{LAN}:{health}/healthz"));
+    let answer = ask();
+    assert!(answer.contains(r#""localEndpoints":1"#) && answer.ends_with("200"), "{answer}");
+
+    // One that is leaving serves as a last resort; without any the client is told, and so is who checks.
+    scene.endpoint("web", json!({"ready": false, "serving": true, "terminating": true}));
+    eventually("the check fails", || ask().ends_with("503"));
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    scene.endpoint("web", json!({"ready": false}));
+    eventually("it is refused", || connect(&scene.inside, LAN, WEB) == Err(Failure::Refused));
+
+    // Ranges count at once, and in both ways.
+    scene.endpoint("web", json!({"ready": true}));
+    scene.apply("web", json!({}), ranges(&["192.0.2.0/24"]));
+    eventually("who is outside is kept out", || !can_connect(&scene.outside, WAN, WEB));
+    eventually("who is inside connects", || can_connect(&scene.inside, LAN, WEB));
+    scene.wait_for_condition(
+        "web",
+        ENFORCED,
+        "True/Enforced: The packet filters of served-node let in 192.0.2.0/24, and nobody else.",
+    );
+    scene.apply("web", json!({}), ranges(&["198.51.100.0/24"]));
+    eventually("who is outside connects", || can_connect(&scene.outside, WAN, WEB));
+    assert!(!can_connect(&scene.inside, LAN, WEB));
+
+    // With the policy Cluster the backend sees the node.
+    scene.apply("web", json!({}), json!({"externalTrafficPolicy": "Cluster"}));
+    eventually("it sees the node", || connect(&scene.inside, LAN, WEB) == Ok("10.244.0.1".to_owned()));
+    // At one interface only, and then not at all.
+    scene.apply("web", json!({LISTEN_ADDRESSES: "to-inside"}), json!({}));
+    eventually("it is not at the other any more", || !can_connect(&scene.outside, WAN, WEB));
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    scene.delete("web");
+    eventually("it is gone", || !can_connect(&scene.inside, LAN, WEB));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn node_ports_keep_to_the_ranges_if_asked() {
+    let scene = Scene::new("nodeports", Mode::Nftables);
+    let _serving = scene.backend.serve(8080);
+    let _running = scene.start().await;
+    scene.apply("web", json!({NODE_PORTS: "true"}), ranges(&["192.0.2.0/24"]));
+    scene.endpoint("web", json!({"ready": true}));
+    let port = u16::try_from(scene.service("web")["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).unwrap();
+    eventually("who is inside connects", || can_connect(&scene.inside, LAN, Target::Tcp(port)));
+    assert!(!can_connect(&scene.outside, WAN, Target::Tcp(port)));
+}
+
+/// Somebody else forwards, and would let everybody in.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_filter_comes_before_whoever_forwards() {
+    let scene = Scene::new("filter", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    let others = "table ip others {
+        chain prerouting {
+            type nat hook prerouting priority -100;
+            ip daddr { 192.0.2.1, 198.51.100.1 } tcp dport 80 dnat to 10.244.0.2:8080
+        }
+    }";
+    scene.node.nft(others);
+    assert!(can_connect(&scene.outside, WAN, WEB), "they let everybody in");
+    let before = scene.node.run("nft list table ip others");
+    let running = scene.start().await;
+    scene.apply("web", json!({}), ranges(&["192.0.2.0/24"]));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    // It was not told before it was so.
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    scene.wait_for_condition(
+        "web",
+        ENFORCED,
+        "True/Enforced: The packet filters of filter-node (to-inside, to-outside) let in 192.0.2.0/24",
+    );
+    scene.wait_for_condition("web", ASSIGNED, "True/Assigned");
+    assert_eq!(scene.service("web")["status"]["loadBalancer"]["ingress"][0]["ipMode"], "VIP");
+    assert_eq!(scene.node.run("nft list table ip others"), before, "what is others' is others'");
+    // Whoever looks after it is gone, and it goes on; what is wanted by then is so once somebody looks again.
+    drop(running);
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    scene.apply("web", json!({}), ranges(&["198.51.100.0/24"]));
+    let _running = scene.start().await;
+    eventually("who is outside connects", || can_connect(&scene.outside, WAN, WEB));
+    assert!(!can_connect(&scene.inside, LAN, WEB));
+}

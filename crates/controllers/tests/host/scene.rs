@@ -1,0 +1,237 @@
+//! A node between clients and backends, with a class of Services of its own: tests side by side do not see each other.
+
+use std::collections::BTreeSet;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent};
+use portcullis_host::Machine;
+use portcullis_host::claims::Policy;
+use portcullis_host::datapath::Mode;
+use portcullis_host::interfaces::Selection;
+use portcullis_testkit::parts::Namespace;
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+use portcullis_testkit::{Host, eventually, kubernetes, link};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+pub(crate) const LAN: &str = "192.0.2.1";
+pub(crate) const LAN6: &str = "2001:db8:1::1";
+pub(crate) const WAN: &str = "198.51.100.1";
+pub(crate) const WAN6: &str = "2001:db8:2::1";
+
+pub(crate) struct Scene {
+    pub(crate) kubernetes: &'static Kubernetes,
+    pub(crate) name: &'static str,
+    pub(crate) mode: Mode,
+    /// `to-inside` and `to-outside` lead to clients, `to-backend` to the network between pods.
+    pub(crate) node: Host,
+    /// `192.0.2.10`, `2001:db8:1::10`.
+    pub(crate) inside: Host,
+    /// `198.51.100.10`, `2001:db8:2::10`.
+    pub(crate) outside: Host,
+    /// `10.244.0.2`, `fd00:1::2`.
+    pub(crate) backend: Host,
+}
+
+/// Who looks after it, until it is dropped.
+pub(crate) struct Running(Vec<JoinHandle<()>>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for task in &self.0 {
+            task.abort();
+        }
+    }
+}
+
+/// A machine of the lab, for whoever is anywhere.
+pub(crate) fn machine(host: &Host) -> Machine {
+    Namespace::run(host, || Machine::start().unwrap())
+}
+
+impl Scene {
+    pub(crate) fn new(name: &'static str, mode: Mode) -> Self {
+        let [node, inside, outside, backend] = ["node", "inside", "outside", "backend"].map(Host::new);
+        link(&inside, &["192.0.2.10/24", "2001:db8:1::10/64"], &node, &["192.0.2.1/24", "2001:db8:1::1/64"]);
+        link(
+            &outside,
+            &["198.51.100.10/24", "2001:db8:2::10/64"],
+            &node,
+            &["198.51.100.1/24", "2001:db8:2::1/64"],
+        );
+        link(&backend, &["10.244.0.2/24", "fd00:1::2/64"], &node, &["10.244.0.1/24", "fd00:1::1/64"]);
+        node.forward();
+        for (host, v4, v6) in
+            [(&inside, LAN, LAN6), (&outside, WAN, WAN6), (&backend, "10.244.0.1", "fd00:1::1")]
+        {
+            host.default_route(v4);
+            host.default_route(v6);
+        }
+        let kubernetes = kubernetes();
+        kubernetes.kubectl(&["create", "namespace", name]).unwrap();
+        let scene = Scene { kubernetes, name, mode, node, inside, outside, backend };
+        scene.make_node(&scene.node_name());
+        scene
+    }
+
+    pub(crate) fn make_node(&self, name: &str) {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        self.kubernetes.apply(&node.to_string()).unwrap();
+    }
+
+    pub(crate) fn node_name(&self) -> String {
+        format!("{}-node", self.name)
+    }
+
+    pub(crate) fn class(&self) -> String {
+        format!("portcullis.dev/{}", self.name)
+    }
+
+    fn policy() -> Policy {
+        let mut selection = Selection::usual();
+        selection.internal.push("to-backend".to_owned());
+        selection.management.push("to-admin".to_owned());
+        Policy { selection, reserved: BTreeSet::from([22, 6443]) }
+    }
+
+    pub(crate) async fn client(&self) -> kube::Client {
+        let config = Kubeconfig::read_from(self.kubernetes.kubeconfig()).unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        kube::Client::try_from(config).unwrap()
+    }
+
+    pub(crate) fn settings(&self) -> HostSettings {
+        HostSettings {
+            class: self.class(),
+            without_class: false,
+            namespace: self.name.to_owned(),
+            policy: Self::policy(),
+            mode: self.mode,
+            observe: false,
+            host: "test".to_owned(),
+        }
+    }
+
+    pub(crate) fn agent_settings(&self) -> AgentSettings {
+        AgentSettings {
+            cluster: "demo".to_owned(),
+            class: self.class(),
+            without_class: false,
+            node: self.node_name(),
+            namespace: self.name.to_owned(),
+            policy: Self::policy(),
+            mode: self.mode,
+            observe: false,
+        }
+    }
+
+    pub(crate) async fn start_controller(&self) -> Running {
+        Running(vec![tokio::spawn(HostController::new(self.client().await, self.settings()).run())])
+    }
+
+    pub(crate) async fn start_agent(&self) -> Running {
+        let machine = machine(&self.node);
+        Running(vec![tokio::spawn(NodeAgent::new(self.client().await, machine, self.agent_settings()).run())])
+    }
+
+    /// Both halves.
+    pub(crate) async fn start(&self) -> Running {
+        let (mut all, mut agent) = (self.start_controller().await, self.start_agent().await);
+        all.0.append(&mut agent.0);
+        all
+    }
+
+    /// Creates or changes a Service, of its own class unless it says something else.
+    pub(crate) fn apply(&self, name: &str, annotations: Value, spec: Value) {
+        let mut full = json!({
+            "type": "LoadBalancer",
+            "loadBalancerClass": self.class(),
+            "externalTrafficPolicy": "Local",
+            "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
+        });
+        for (key, value) in spec.as_object().unwrap() {
+            full[key] = value.clone();
+        }
+        let service = json!({
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": name, "namespace": self.name, "annotations": annotations},
+            "spec": full,
+        });
+        self.kubernetes.apply(&service.to_string()).unwrap();
+    }
+
+    /// The endpoint of a Service: the backend, on port 8080 of TCP and UDP.
+    pub(crate) fn endpoint(&self, service: &str, conditions: Value) {
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": format!("{service}-1"),
+                "namespace": self.name,
+                "labels": {"kubernetes.io/service-name": service},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": ["10.244.0.2"], "nodeName": self.node_name(), "conditions": conditions}],
+            "ports": [
+                {"name": "http", "port": 8080, "protocol": "TCP"},
+                {"name": "dns", "port": 8080, "protocol": "UDP"},
+            ],
+        });
+        self.kubernetes.apply(&slice.to_string()).unwrap();
+    }
+
+    pub(crate) fn service(&self, name: &str) -> Value {
+        let found =
+            self.kubernetes.kubectl(&["-n", self.name, "get", "service", name, "-o", "json"]).unwrap();
+        serde_json::from_str(&found).unwrap()
+    }
+
+    pub(crate) fn addresses(&self, name: &str) -> Vec<String> {
+        let service = self.service(name);
+        let ingress = service.pointer("/status/loadBalancer/ingress").and_then(Value::as_array).cloned();
+        let ip = |one: &Value| one["ip"].as_str().unwrap_or_default().to_owned();
+        ingress.unwrap_or_default().iter().map(ip).collect()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_addresses(&self, name: &str, expected: &[&str]) {
+        eventually(&format!("{name} is at {expected:?}"), || self.addresses(name) == expected);
+    }
+
+    /// A condition, as `STATUS/REASON: MESSAGE`.
+    pub(crate) fn condition(&self, name: &str, type_: &str) -> String {
+        let service = self.service(name);
+        let conditions =
+            service.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let found = conditions.iter().find(|condition| condition["type"] == type_);
+        let text = |found: &Value, key: &str| found[key].as_str().unwrap_or_default().to_owned();
+        found
+            .map(|found| {
+                format!("{}/{}: {}", text(found, "status"), text(found, "reason"), text(found, "message"))
+            })
+            .unwrap_or_default()
+    }
+
+    #[track_caller]
+    pub(crate) fn wait_for_condition(&self, name: &str, type_: &str, start: &str) {
+        eventually(&format!("{name} has {type_} {start}"), || self.condition(name, type_).starts_with(start));
+    }
+
+    /// What Events say of a Service.
+    pub(crate) fn events(&self, name: &str) -> Vec<String> {
+        let found = self.kubernetes.kubectl(&["-n", self.name, "get", "events", "-o", "json"]).unwrap();
+        let found: Value = serde_json::from_str(&found).unwrap();
+        let events = found["items"].as_array().cloned().unwrap_or_default();
+        let of = events.iter().filter(|event| event["involvedObject"]["name"] == name);
+        of.map(|event| {
+            format!("{}: {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap())
+        })
+        .collect()
+    }
+
+    pub(crate) fn delete(&self, name: &str) {
+        self.kubernetes.kubectl(&["-n", self.name, "delete", "service", name]).unwrap();
+    }
+}

@@ -1,0 +1,320 @@
+//! Who gets which address of a node.
+
+#![allow(clippy::unwrap_used, reason = "a test that fails says where")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use portcullis_core::{Family, Protocol};
+use portcullis_host::claims::{Claim, Claims, Here, Listening, Name, Policy, Port, Refusal, Share};
+use portcullis_host::interfaces::{Entry, Interface, Selection};
+use proptest::prelude::*;
+
+const LAN: &str = "192.0.2.7";
+const WAN: &str = "198.51.100.7";
+const LAN6: &str = "2001:db8::7";
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn tcp(number: u16) -> Port {
+    Port { protocol: Protocol::TCP, number }
+}
+
+fn udp(number: u16) -> Port {
+    Port { protocol: Protocol::UDP, number }
+}
+
+fn name(text: &str) -> Name {
+    Name::from(text)
+}
+
+fn here(listening: &[Listening]) -> Here {
+    let interface = |name: &str, addresses: &[&str]| Interface {
+        name: name.to_owned(),
+        master: None,
+        is_loopback: name == "lo",
+        addresses: addresses.iter().map(|text| ip(text)).collect(),
+    };
+    let all = [
+        interface("lo", &["127.0.0.1", "10.44.0.0"]),
+        interface("lan", &[LAN, LAN6]),
+        interface("wan", &[WAN]),
+        interface("admin", &["10.0.0.7"]),
+    ];
+    Here {
+        interfaces: (1..).zip(all).collect(),
+        listening: listening.iter().copied().collect(),
+        also: BTreeSet::from([ip("10.44.0.0")]),
+    }
+}
+
+fn policy() -> Policy {
+    let selection = Selection { management: vec!["admin".to_owned()], ..Selection::usual() };
+    Policy { selection, reserved: BTreeSet::from([22, 6443]) }
+}
+
+fn claim(created: i64, ports: &[Port], at: &[&str]) -> Claim {
+    Claim {
+        created,
+        ports: ports.iter().copied().collect(),
+        at: (!at.is_empty()).then(|| at.iter().map(|text| Entry::from(*text)).collect()),
+        families: BTreeSet::from([Family::V4]),
+        held: BTreeMap::new(),
+    }
+}
+
+fn claims() -> Claims {
+    Claims::new(policy(), here(&[]))
+}
+
+fn addresses(claims: &Claims, who: &str) -> Vec<String> {
+    claims.share(who).unwrap().addresses.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn what_one_gets_alone() {
+    for (at, families, expected) in [
+        (&[][..], &[Family::V4][..], &["10.44.0.0", LAN, WAN][..]),
+        (&[], &[Family::V4, Family::V6], &["10.44.0.0", LAN, WAN, LAN6]),
+        (&["lan"], &[Family::V4, Family::V6], &[LAN, LAN6]),
+        (&["lan", "192.0.2.7"], &[Family::V6], &[LAN6]),
+        (&[WAN], &[Family::V4], &[WAN]),
+        // Kept for management, or not there.
+        (&["admin", "10.0.0.7", "dmz"], &[Family::V4], &[]),
+    ] {
+        let mut claims = claims();
+        let asked = Claim { families: families.iter().copied().collect(), ..claim(1, &[tcp(80)], at) };
+        claims.set(&name("a/a"), Some(asked));
+        assert_eq!(addresses(&claims, "a/a"), expected, "{at:?}");
+    }
+    let mut claims = claims();
+    claims.set(&name("a/a"), Some(Claim { at: Some(Vec::new()), ..claim(1, &[tcp(80)], &[]) }));
+    assert_eq!(addresses(&claims, "a/a"), Vec::<String>::new(), "nothing named is nothing asked for");
+}
+
+#[test]
+fn ports_are_shared_by_protocol_and_number() {
+    let mut claims = claims();
+    claims.set(&name("a/dns-tcp"), Some(claim(1, &[tcp(53)], &["lan"])));
+    claims.set(&name("b/dns-udp"), Some(claim(2, &[udp(53)], &["lan"])));
+    claims.set(&name("c/web"), Some(claim(3, &[tcp(80)], &["lan"])));
+    for who in ["a/dns-tcp", "b/dns-udp", "c/web"] {
+        assert_eq!(addresses(&claims, who), [LAN], "{who}");
+    }
+}
+
+#[test]
+fn the_oldest_wins_and_the_next_takes_over() {
+    let mut claims = claims();
+    let changed = claims.set(&name("b/young"), Some(claim(2, &[tcp(80), tcp(443)], &["lan", "wan"])));
+    assert_eq!(changed, BTreeSet::from([name("b/young")]));
+    let changed = claims.set(&name("c/old"), Some(claim(1, &[tcp(443)], &["lan"])));
+    assert_eq!(changed, BTreeSet::from([name("b/young"), name("c/old")]));
+    assert_eq!(addresses(&claims, "c/old"), [LAN]);
+    assert_eq!(addresses(&claims, "b/young"), [WAN], "all of its ports, or none of them");
+    assert_eq!(
+        claims.share("b/young").unwrap().refused,
+        BTreeMap::from([(ip(LAN), Refusal::Taken(tcp(443), name("c/old")))])
+    );
+    // What it cannot have it does not keep from others.
+    claims.set(&name("d/last"), Some(claim(3, &[tcp(80)], &["lan"])));
+    assert_eq!(addresses(&claims, "d/last"), [LAN]);
+    // Of the same age, the name decides.
+    claims.set(&name("a/twin"), Some(claim(1, &[tcp(443)], &["lan"])));
+    assert_eq!(addresses(&claims, "a/twin"), [LAN]);
+    let changed = claims.set(&name("a/twin"), None);
+    // For the third, another one is in the way now.
+    assert_eq!(changed, BTreeSet::from([name("a/twin"), name("b/young"), name("c/old")]));
+    assert_eq!(addresses(&claims, "c/old"), [LAN]);
+}
+
+#[test]
+fn who_has_an_address_keeps_it() {
+    let mut claims = claims();
+    let held = Claim { held: BTreeMap::from([(ip(LAN), None)]), ..claim(2, &[tcp(80)], &[]) };
+    claims.set(&name("b/young"), Some(held));
+    claims.set(&name("a/old"), Some(claim(1, &[tcp(80)], &["lan", "wan"])));
+    assert_eq!(addresses(&claims, "b/young"), ["10.44.0.0", LAN], "it has it by now");
+    assert_eq!(addresses(&claims, "a/old"), [WAN], "and nobody has this");
+    // It has this port there, and no other; and keeps it when it asks for more.
+    let ports = |ports: &[Port]| BTreeMap::from([(ip(LAN), Some(ports.iter().copied().collect()))]);
+    claims.set(&name("c/web"), Some(Claim { held: ports(&[tcp(443)]), ..claim(2, &[tcp(443)], &["lan"]) }));
+    claims.set(&name("a/dns"), Some(Claim { held: ports(&[tcp(53)]), ..claim(1, &[tcp(443)], &["lan"]) }));
+    assert_eq!(addresses(&claims, "c/web"), [LAN]);
+    claims.set(&name("a/dns"), Some(claim(1, &[tcp(443)], &["lan"])));
+    claims.set(
+        &name("c/web"),
+        Some(Claim { held: ports(&[tcp(443)]), ..claim(2, &[tcp(443), tcp(8443)], &["lan"]) }),
+    );
+    assert_eq!(addresses(&claims, "c/web"), [LAN]);
+}
+
+#[test]
+fn what_the_node_needs_nobody_gets() {
+    let listens = |port, address: Option<&str>| Listening { port, address: address.map(ip) };
+    let mut claims = Claims::new(
+        policy(),
+        here(&[listens(tcp(9090), None), listens(tcp(8080), Some(LAN)), listens(udp(53), None)]),
+    );
+    claims.set(&name("a/ssh"), Some(claim(1, &[tcp(80), tcp(22)], &["lan"])));
+    claims.set(&name("a/ssh-udp"), Some(claim(1, &[udp(22)], &["lan"])));
+    claims.set(&name("a/cockpit"), Some(claim(1, &[tcp(9090)], &["lan"])));
+    claims.set(&name("a/proxy"), Some(claim(1, &[tcp(8080)], &["lan", "wan"])));
+    claims.set(&name("a/dns"), Some(claim(1, &[tcp(53)], &["lan"])));
+    let refused = |who: &str| claims.share(who).unwrap().refused.get(&ip(LAN)).cloned();
+    assert_eq!(refused("a/ssh"), Some(Refusal::Reserved(tcp(22))));
+    assert_eq!(refused("a/ssh-udp"), Some(Refusal::Reserved(udp(22))));
+    assert_eq!(refused("a/cockpit"), Some(Refusal::Listens(tcp(9090))));
+    assert_eq!(refused("a/proxy"), Some(Refusal::Listens(tcp(8080))));
+    assert_eq!(addresses(&claims, "a/proxy"), [WAN], "it listens at the other address only");
+    assert_eq!(addresses(&claims, "a/dns"), [LAN], "53/udp is another port");
+    // It keeps from nobody what it does not get.
+    claims.set(&name("b/web"), Some(claim(2, &[tcp(80)], &["lan"])));
+    assert_eq!(addresses(&claims, "b/web"), [LAN]);
+    // Who has a port keeps it when a program comes to listen; but never what is kept for the node.
+    let held = Claim { held: BTreeMap::from([(ip(LAN), None)]), ..claim(1, &[tcp(9090)], &["lan"]) };
+    claims.set(&name("a/cockpit"), Some(held));
+    assert_eq!(addresses(&claims, "a/cockpit"), [LAN]);
+    let held = Claim { held: BTreeMap::from([(ip(LAN), None)]), ..claim(1, &[tcp(22)], &["lan"]) };
+    claims.set(&name("a/ssh"), Some(held));
+    assert_eq!(addresses(&claims, "a/ssh"), Vec::<String>::new());
+}
+
+#[test]
+fn addresses_come_and_go() {
+    let mut claims = claims();
+    claims.set(&name("a/a"), Some(claim(1, &[tcp(80)], &["lan"])));
+    claims.set(&name("b/b"), Some(claim(2, &[tcp(80)], &["wan"])));
+    let mut moved = here(&[]);
+    moved.interfaces = moved
+        .interfaces
+        .iter()
+        .cloned()
+        .map(|mut one| {
+            if one.name == "lan" {
+                one.addresses = BTreeSet::from([ip("192.0.2.8")]);
+            }
+            one
+        })
+        .zip(1..)
+        .map(|(one, index)| (index, one))
+        .collect();
+    assert_eq!(claims.move_to(moved.clone()), BTreeSet::from([name("a/a")]));
+    assert_eq!(addresses(&claims, "a/a"), ["192.0.2.8"]);
+    assert_eq!(claims.move_to(moved), BTreeSet::new());
+    assert_eq!(claims.move_to(Here::default()), BTreeSet::from([name("a/a"), name("b/b")]));
+    assert_eq!(addresses(&claims, "b/b"), Vec::<String>::new());
+}
+
+#[test]
+fn what_is_not_there_is_told() {
+    let mut claims = claims();
+    claims.set(&name("a/a"), Some(claim(1, &[tcp(80)], &["dmz", "lan"])));
+    let missing = claims.missing("a/a");
+    assert_eq!(missing.len(), 1);
+    assert!(missing[0].1.to_string().starts_with("no interface `dmz` on this host"), "{missing:?}");
+}
+
+/// Who gets what, worked out from nothing: one after the other takes what it can.
+fn afresh(all: &BTreeMap<Name, Claim>, here: &Here) -> BTreeMap<Name, Share> {
+    let mut shares = BTreeMap::new();
+    for (who, claim) in all {
+        let mut alone = Claims::new(policy(), here.clone());
+        alone.set(who, Some(claim.clone()));
+        shares.insert(who.clone(), alone.share(who).unwrap().clone());
+    }
+    let every: BTreeSet<IpAddr> = shares.values().flat_map(|share| share.addresses.clone()).collect();
+    for address in every {
+        let mut order: Vec<(&Name, &Claim)> = all.iter().collect();
+        let has = |claim: &Claim, port: &Port| match claim.held.get(&address) {
+            Some(Some(ports)) => ports.contains(port),
+            held => held.is_some(),
+        };
+        order.sort_by_key(|(who, claim)| {
+            let all = claim.ports.iter().all(|port| has(claim, port));
+            let any = claim.ports.iter().any(|port| has(claim, port));
+            (!all, !any, claim.created, (*who).clone())
+        });
+        let mut taken: BTreeMap<Port, Name> = BTreeMap::new();
+        for (who, claim) in order {
+            let share = shares.get_mut(who).unwrap();
+            if !share.addresses.contains(&address) {
+                continue;
+            }
+            match claim.ports.iter().find(|port| taken.contains_key(port)) {
+                Some(port) => {
+                    share.addresses.remove(&address);
+                    share.refused.insert(address, Refusal::Taken(*port, taken[port].clone()));
+                }
+                None => taken.extend(claim.ports.iter().map(|port| (*port, who.clone()))),
+            }
+        }
+    }
+    shares
+}
+
+fn any_claim() -> impl Strategy<Value = Option<Claim>> {
+    let port = || {
+        prop_oneof![(78_u16..83).prop_map(tcp), (80_u16..82).prop_map(udp), Just(tcp(22)), Just(tcp(9090))]
+    };
+    let at = prop::option::of(prop::collection::vec(
+        prop::sample::select(vec!["lan", "wan", LAN, WAN, LAN6, "admin", "dmz"]).prop_map(Entry::from),
+        0..3,
+    ));
+    let families = prop::collection::btree_set(prop::sample::select(vec![Family::V4, Family::V6]), 1..3);
+    let ports = prop::collection::btree_set(port(), 1..4);
+    let some = prop::option::of(prop::collection::btree_set(port(), 0..3));
+    let held =
+        prop::collection::btree_map(prop::sample::select(vec![ip(LAN), ip(WAN), ip(LAN6)]), some, 0..2);
+    let claim = (0_i64..4, ports, at, families, held);
+    prop::option::weighted(
+        0.8,
+        claim.prop_map(|(created, ports, at, families, held)| Claim { created, ports, at, families, held }),
+    )
+}
+
+proptest! {
+    /// However Services and addresses come and go, who gets what is as if all had been there from the start; whoever
+    /// gets something else is told of; and nobody has a port that another has.
+    #[test]
+    fn the_way_there_makes_no_difference(
+        steps in prop::collection::vec((0_usize..8, any_claim(), prop::option::weighted(0.1, any::<bool>())), 1..40)
+    ) {
+        let listens = [Listening { port: tcp(9090), address: None }];
+        let (mut claims, mut all) = (claims(), BTreeMap::new());
+        let mut now = here(&[]);
+        for (who, claim, moves) in steps {
+            let before: BTreeMap<Name, Option<Share>> =
+                (0..8).map(|who| name(&format!("a/{who}"))).map(|who| (who.clone(), claims.share(&who).cloned())).collect();
+            let mut changed = BTreeSet::new();
+            if let Some(some) = moves {
+                now = if some { here(&listens) } else { Here { listening: BTreeSet::new(), ..here(&[]) } };
+                if some {
+                    now.interfaces = here(&[]).interfaces.iter().filter(|one| one.name != "wan").cloned().zip(1..)
+                        .map(|(one, index)| (index, one)).collect();
+                }
+                changed.extend(claims.move_to(now.clone()));
+            }
+            let who = name(&format!("a/{who}"));
+            changed.extend(claims.set(&who, claim.clone()));
+            match claim {
+                Some(claim) => drop(all.insert(who, claim)),
+                None => drop(all.remove(&who)),
+            }
+            let expected = afresh(&all, &now);
+            let mut taken = BTreeSet::new();
+            for (who, before) in before {
+                let share = claims.share(&who);
+                prop_assert_eq!(share, expected.get(&who), "{}", &who);
+                prop_assert!(share == before.as_ref() || changed.contains(&who), "{} is not told of", &who);
+                for address in share.iter().flat_map(|share| &share.addresses) {
+                    for port in &all[&who].ports {
+                        prop_assert!(taken.insert((*address, *port)), "{} {}", address, port);
+                    }
+                }
+            }
+        }
+    }
+}

@@ -9,6 +9,7 @@ mod lease;
 mod nodes;
 pub mod router;
 mod service;
+pub mod single_node;
 
 pub use cloud_config::{CloudConfigController, Place, Step as CloudConfigStep};
 pub use lease::{Leadership, Lease, LeaseError};

@@ -333,12 +333,14 @@ async fn what_is_not_ours_is_refused_and_stays() {
     // What MicroShift made is only taken over if somebody says so.
     node.settings.take_over = false;
     node.make(service(json!({OWNING_LABEL: "default", "app": "router"})), "microshift");
-    let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "router", "namespace": "openshift-ingress"}});
-    node.make(account, "microshift");
+    let mut inside = service(json!({OWNING_LABEL: "default"}));
+    inside["metadata"]["name"] = json!("router-internal-default");
+    inside["spec"] = json!({"ports": [{"name": "http", "port": 80}]});
+    node.make(inside, "microshift");
     let refused = problem(node.start().await);
     assert!(
         refused.contains(
-            "ServiceAccount openshift-ingress/router, Service openshift-ingress/router-default are not"
+            "Service openshift-ingress/router-internal-default, Service openshift-ingress/router-default are not"
         ),
         "{refused}"
     );

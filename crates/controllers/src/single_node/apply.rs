@@ -27,7 +27,7 @@ impl SingleNode {
             if !self.settings.observe {
                 write(&api, object, true).await.map_err(|error| Trouble::of(&place, &error))?;
             }
-            info!(object = place, observe = self.settings.observe, "made");
+            info!(object = place, "{}made", self.would());
             report.made.push(place);
             return Ok(());
         };
@@ -38,10 +38,11 @@ impl SingleNode {
                 self.wait_until_gone(&api, &place, have).await?;
                 write(&api, object, true).await.map_err(|error| Trouble::of(&place, &error))?;
             }
-            let observe = self.settings.observe;
             warn!(
                 object = place,
-                field, observe, "made anew, since Kubernetes does not let this field change"
+                field,
+                "{}made anew, since Kubernetes does not let this field change",
+                self.would()
             );
             report.made_anew.push(place);
             return Ok(());
@@ -58,7 +59,7 @@ impl SingleNode {
         let by = is_edit.then(|| {
             if by.is_empty() { last_writer(have).into_iter().collect() } else { by.into_iter().collect() }
         });
-        tell(&place, &fields, by.as_ref(), self.settings.observe);
+        tell(&place, &fields, by.as_ref(), self.would());
         report.changed.push(Changed { object: place, fields, by });
         Ok(())
     }
@@ -142,21 +143,13 @@ fn last_writer(have: &DynamicObject) -> Option<String> {
         .and_then(|fields| fields.manager.clone())
 }
 
-fn tell(object: &str, fields: &[String], by: Option<&Vec<String>>, observe: bool) {
+fn tell(object: &str, fields: &[String], by: Option<&Vec<String>>, would: &str) {
     let fields = fields.join(", ");
-    match by {
-        Some(by) if by.is_empty() => {
-            warn!(object, fields, observe, "somebody changed it; it is put back as the configuration says");
-        }
-        Some(by) => {
-            let by = by.join(", ");
-            warn!(
-                object,
-                fields, by, observe, "somebody changed it; it is put back as the configuration says"
-            );
-        }
-        None => info!(object, fields, observe, "changed, as the configuration says"),
-    }
+    let Some(by) = by else {
+        return info!(object, fields, "{would}changed, as the configuration says");
+    };
+    let by = if by.is_empty() { "nobody knows whom".to_owned() } else { by.join(", ") };
+    warn!(object, fields, by, "{would}put back as the configuration says, since somebody changed it");
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use portcullis_core::Problem;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use super::object::{Object, Whose, whose, whose_within};
+use super::object::{Object, Whose, whose};
 use super::objects::{Seen, namespaces, objects, possible, wanted};
 use super::trouble::Trouble;
 use super::{Report, SingleNodeSettings};
@@ -51,14 +51,7 @@ impl SingleNode {
         loop {
             match self.once().await {
                 Ok(report) => {
-                    info!(
-                        wanted = self.settings.is_wanted,
-                        made = report.made.len() + report.made_anew.len(),
-                        changed = report.changed.len(),
-                        deleted = report.deleted.len(),
-                        observe = self.settings.observe,
-                        "the router of this node is as the configuration says"
-                    );
+                    self.sum_up(&report);
                     tell(Step::Done(report));
                     // What people change from now on is put back when we start again.
                     return pending().await;
@@ -79,6 +72,17 @@ impl SingleNode {
         }
     }
 
+    fn sum_up(&self, report: &Report) {
+        let (changed, deleted) = (report.changed.len(), report.deleted.len());
+        let made = report.made.len() + report.made_anew.len();
+        let what = match (self.settings.is_wanted, self.settings.observe) {
+            (_, true) => "the router of this node was looked at, and nothing was changed",
+            (true, false) => "the router of this node is as the configuration says",
+            (false, false) => "this node has no router, as the configuration says",
+        };
+        info!(made, changed, deleted, "{what}");
+    }
+
     /// Has all as the configuration says, if it can be done now.
     pub async fn once(&self) -> Result<Report, Trouble> {
         if !self.settings.is_wanted {
@@ -89,17 +93,16 @@ impl SingleNode {
         let mut report = Report::default();
         let mut theirs = Vec::new();
         let mut foreign = Vec::new();
-        let mut around = Whose::Others;
         // First of all, so that nothing is done by halves.
         for object in &wanted {
             let Some(have) = self.find(object).await? else { continue };
             if have.metadata.deletion_timestamp.is_some() {
                 return Err(Trouble::Away(format!("{} is being deleted", object.place())));
             }
-            match whose_within(&have, around) {
-                // Others may have put something into it.
-                whose if is_namespace(object) => around = whose,
+            match whose(&have) {
                 Whose::Ours => {}
+                // It is used as it is: others may have something in it.
+                _ if is_namespace(object) => {}
                 Whose::MicroShifts if self.settings.take_over => theirs.push((object, have)),
                 whose => foreign.push((object.place(), whose)),
             }
@@ -166,9 +169,12 @@ impl SingleNode {
         report: &mut Report,
     ) -> Result<(), Trouble> {
         let (api, place) = (self.api_of(object), object.place());
-        let observe = self.settings.observe;
-        warn!(object = place, observe, "MicroShift made it, and it is replaced as singleNode.takeOver says");
-        if !observe {
+        warn!(
+            object = place,
+            "{}replaced as singleNode.takeOver says, since MicroShift made it",
+            self.would()
+        );
+        if !self.settings.observe {
             self.delete(&api, &place, have).await?;
             self.wait_until_gone(&api, &place, have).await?;
         }
@@ -185,6 +191,11 @@ impl SingleNode {
             }
         }
         Ok(())
+    }
+
+    /// What stands before the words for something that is done.
+    pub(super) fn would(&self) -> &'static str {
+        if self.settings.observe { "this would be " } else { "" }
     }
 
     pub(super) fn api_of(&self, object: &Object) -> Api<DynamicObject> {

@@ -130,14 +130,6 @@ pub(super) fn whose(have: &DynamicObject) -> Whose {
     if is_theirs { Whose::MicroShifts } else { Whose::Others }
 }
 
-/// The same, if it is known whose the namespace is. Of an object without content nobody is known to have written anything.
-pub(super) fn whose_within(have: &DynamicObject, namespace: Whose) -> Whose {
-    match whose(have) {
-        Whose::Others if have.managed_fields().is_empty() && namespace == Whose::MicroShifts => namespace,
-        whose => whose,
-    }
-}
-
 /// FNV-1a. It is the same in every version of the program.
 fn hash(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {

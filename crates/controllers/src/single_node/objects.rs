@@ -22,6 +22,11 @@ pub(super) const NAME: &str = "default";
 /// The role of the router, and its binding. `IngressControllers` have another one, which need not be the same.
 const ROLE: &str = "portcullis-single-node-router";
 
+/// Who the router is, and the `ConfigMap` with the authority of Services. Those of `IngressControllers` in the same namespace are
+/// others: they stay when this router goes.
+const ACCOUNT: &str = "portcullis-router";
+const AUTHORITY: &str = "portcullis-service-ca";
+
 /// What the cluster says, as far as it decides about the router.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Seen {
@@ -53,12 +58,12 @@ pub(super) fn objects(settings: &SingleNodeSettings, seen: &Seen) -> Result<Vec<
     let (controller, router) = wanted(settings, seen.openshift);
     let mut all = vec![
         Object::new(&router::namespace(&router), NAME),
-        Object::new(&router::service_account(&router), NAME),
+        Object::new(&service_account(&router), NAME),
         Object::new(&cluster_role(&router), NAME),
         Object::new(&cluster_role_binding(&router), NAME),
     ];
     // Its content is OpenShift's.
-    all.extend(router::service_authority(&router).map(|authority| Object::new(&authority, NAME)));
+    all.extend(service_authority(&router).map(|authority| Object::new(&authority, NAME)));
     all.extend(router::log_config(&controller, &router).map(|config| Object::new(&config, NAME).whole()));
     for copied in router::copies(&controller) {
         let source = copied.source.as_ref().and_then(|name| seen.sources.get(name));
@@ -71,10 +76,33 @@ pub(super) fn objects(settings: &SingleNodeSettings, seen: &Seen) -> Result<Vec<
     let outside = outside.map(|service| published(reachable(service, &router), settings));
     all.extend(outside.map(|service| Object::new(&service, NAME)));
     let present = Present { certificate: seen.certificate, ..Present::default() };
-    let deployment = router::deployment(&controller, &router, &present);
+    let deployment = router::deployment(&controller, &router, &present).map(with_its_own);
     all.extend(deployment.map(|deployment| Object::new(&deployment, NAME)));
     all.extend(ingress_class(&controller, &router).map(|class| Object::new(&class, NAME)));
     Ok(all)
+}
+
+fn service_account(router: &RouterSettings) -> ServiceAccount {
+    let mut account = router::service_account(router);
+    account.metadata.name = Some(ACCOUNT.to_owned());
+    account
+}
+
+fn service_authority(router: &RouterSettings) -> Option<ConfigMap> {
+    let mut authority = router::service_authority(router)?;
+    authority.metadata.name = Some(AUTHORITY.to_owned());
+    Some(authority)
+}
+
+/// The Deployment with these two.
+fn with_its_own(mut deployment: Deployment) -> Deployment {
+    let pod = deployment.spec.get_or_insert_default().template.spec.get_or_insert_default();
+    pod.service_account_name = Some(ACCOUNT.to_owned());
+    let maps = pod.volumes.iter_mut().flatten().filter_map(|volume| volume.config_map.as_mut());
+    for map in maps.filter(|map| map.name == "service-ca-bundle") {
+        AUTHORITY.clone_into(&mut map.name);
+    }
+    deployment
 }
 
 /// What the router may see.
@@ -88,6 +116,9 @@ fn cluster_role_binding(router: &RouterSettings) -> ClusterRoleBinding {
     let mut binding = router::cluster_role_binding(router);
     binding.metadata.name = Some(ROLE.to_owned());
     ROLE.clone_into(&mut binding.role_ref.name);
+    for subject in binding.subjects.iter_mut().flatten() {
+        ACCOUNT.clone_into(&mut subject.name);
+    }
     binding
 }
 
@@ -135,10 +166,10 @@ pub(super) fn possible(settings: &SingleNodeSettings) -> Vec<(ApiResource, Optio
     let maps = || ApiResource::erase::<ConfigMap>(&());
     let services = || ApiResource::erase::<Service>(&());
     let mut all = vec![
-        within(ApiResource::erase::<ServiceAccount>(&()), "router"),
+        within(ApiResource::erase::<ServiceAccount>(&()), ACCOUNT),
         cluster(ApiResource::erase::<ClusterRole>(&()), ROLE),
         cluster(ApiResource::erase::<ClusterRoleBinding>(&()), ROLE),
-        within(maps(), "service-ca-bundle"),
+        within(maps(), AUTHORITY),
         within(maps(), &format!("rsyslog-conf-{NAME}")),
     ];
     all.extend(router::copies(&controller).iter().map(|copied| within(maps(), &copied.name)));

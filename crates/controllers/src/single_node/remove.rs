@@ -60,7 +60,7 @@ impl SingleNode {
             self.delete(&api, &place, &have).await?;
             self.wait_until_gone(&api, &place, &have).await?;
         }
-        info!(object = place, observe = self.settings.observe, "deleted");
+        info!(object = place, "{}deleted", self.would());
         report.deleted.push(place);
         Ok(())
     }

@@ -48,7 +48,7 @@ fn everything_is_made_and_ours() {
         places,
         [
             "Namespace openshift-ingress",
-            "ServiceAccount openshift-ingress/router",
+            "ServiceAccount openshift-ingress/portcullis-router",
             "ClusterRole portcullis-single-node-router",
             "ClusterRoleBinding portcullis-single-node-router",
             "Service openshift-ingress/router-internal-default",
@@ -59,13 +59,20 @@ fn everything_is_made_and_ours() {
     let seen = Seen { openshift: true, ..Seen::default() };
     let all = objects(&settings(&json!({})), &seen).unwrap();
     let more: Vec<String> = all.iter().map(Object::place).filter(|place| !places.contains(place)).collect();
-    assert_eq!(more, ["ConfigMap openshift-ingress/service-ca-bundle", "IngressClass openshift-default"]);
+    assert_eq!(more, ["ConfigMap openshift-ingress/portcullis-service-ca", "IngressClass openshift-default"]);
     for object in &all {
         let metadata = &object.value["metadata"];
         assert_eq!(metadata["labels"][SINGLE_NODE_LABEL], "default", "{}", object.place());
         assert!(metadata["annotations"][APPLIED].is_string(), "{}", object.place());
     }
     assert_eq!(find(&all, "IngressClass openshift-default")["spec"]["parameters"], Value::Null);
+    let pod = &find(&all, "Deployment openshift-ingress/router-default")["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], "portcullis-router");
+    let volumes = pod["volumes"].as_array().unwrap();
+    assert!(
+        volumes.iter().any(|volume| volume["configMap"]["name"] == "portcullis-service-ca"),
+        "{volumes:?}"
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod nodes;
 mod pause;
 pub mod router;
 mod service;
+pub mod single_node;
 
 pub use cloud_config::{CloudConfigController, Place, Step as CloudConfigStep};
 pub use lease::{Leadership, Lease, LeaseError};

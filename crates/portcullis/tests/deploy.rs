@@ -457,6 +457,100 @@ fn ingress_controllers_are_looked_after_with_the_rights_for_it() {
     }
 }
 
+/// The rights of the overlay suffice for the router of a single node, whatever it is told, and for no other objects.
+#[test]
+fn the_router_of_a_single_node_is_looked_after_with_the_rights_for_it() {
+    let kubernetes = kubernetes_in(&Namespace::host());
+    let built = output(find("kubectl").unwrap(), &["kustomize", &deploy("kustomize/single-node")]).unwrap();
+    kubernetes.apply(&built).unwrap();
+    let all = objects(&built);
+    let named = |kind: &str, name: &str| {
+        all.iter().find(|object| object["kind"] == kind && object["metadata"]["name"] == name).unwrap()
+    };
+    let settings = RouterSettings { openshift: true, ..RouterSettings::default() };
+    assert_eq!(
+        named("ClusterRole", "portcullis-single-node-grants")["rules"],
+        serde_json::to_value(router::cluster_role(&settings)).unwrap()["rules"],
+        "what the router gets"
+    );
+    let files = TempDir::new().unwrap();
+    let (file, log) = (files.path().join("config.yaml"), files.path().join("log"));
+    let overrides = named("ConfigMap", "portcullis-overrides")["data"]["overrides.yaml"].as_str().unwrap();
+    fs::write(&file, overrides).unwrap();
+    let start = |settings: &[&str]| {
+        let account = format!("kubernetes.kubeconfig={}", account(&kubernetes).display());
+        let usual = ["telemetry.listen=127.0.0.1:0", "singleNode.openshift=true", &account];
+        let child = Command::new("setpriv")
+            .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_portcullis"), "serve", "--config"])
+            .arg(&file)
+            .args(usual.iter().chain(settings).flat_map(|setting| ["--set", *setting]))
+            .stdin(Stdio::null())
+            .stderr(File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        Pod { child, log: log.clone(), _files: TempDir::new().unwrap() }
+    };
+    let done = |pod: &Pod| {
+        eventually("it is done", || {
+            assert!(!pod.log().contains("ERROR"), "{}", pod.log());
+            let done =
+                ["is as the configuration says", "no router, as the configuration says", "was looked at"];
+            done.iter().any(|done| pod.log().contains(done))
+        });
+    };
+    let there = || {
+        let kinds =
+            "serviceaccounts,clusterroles,clusterrolebindings,configmaps,services,deployments,ingressclasses";
+        let label = "portcullis.dev/single-node";
+        kubernetes.kubectl(&["get", kinds, "-A", "-l", label, "-o", "name"]).unwrap().lines().count()
+    };
+    let mut pod = start(&["mode=observe"]);
+    done(&pod);
+    pod.stop();
+    assert_eq!(there(), 0, "only said");
+    let mut pod = start(&["ingress.accessLogging.status=Enabled"]);
+    done(&pod);
+    pod.stop();
+    assert_eq!(there(), 9);
+    let port = "ingress.ports.http=8080";
+    let mut pod = start(&[port]);
+    done(&pod);
+    pod.stop();
+    assert_eq!(there(), 8, "no more log");
+    let service = ["get", "service", "router-default", "-n", "portcullis-ingress", "-o"];
+    let ports = [&service[..], &["jsonpath={.spec.ports[*].port}"]].concat();
+    assert_eq!(kubernetes.kubectl(&ports).unwrap(), "8080 443");
+    // Somebody edits it.
+    let edit = r#"[{"op": "replace", "path": "/spec/ports/0/port", "value": 81}]"#;
+    let patch = ["patch", "service", "router-default", "-n", "portcullis-ingress", "--type=json", "-p", edit];
+    kubernetes.kubectl(&[&patch[..], &["--field-manager=kubectl-edit"]].concat()).unwrap();
+    let mut pod = start(&[port]);
+    done(&pod);
+    let told = r#"object="Service portcullis-ingress/router-default" fields="spec.ports[http].port" by="kubectl-edit""#;
+    assert!(pod.log().contains(told), "{}", pod.log());
+    pod.stop();
+    assert_eq!(kubernetes.kubectl(&ports).unwrap(), "8080 443");
+    // Another class, which makes the Service anew.
+    let mut pod = start(&[port, "singleNode.loadBalancerClass=''"]);
+    done(&pod);
+    assert!(pod.log().contains("made anew"), "{}", pod.log());
+    pod.stop();
+    let mut pod = start(&["ingress.status=Removed", "ingress.ports.http=none"]);
+    done(&pod);
+    pod.stop();
+    assert_eq!(there(), 0);
+    for (verb, what, namespace) in [
+        ("create", "clusterroles.rbac.authorization.k8s.io", "default"),
+        ("patch", "clusterroles.rbac.authorization.k8s.io/cluster-admin", "default"),
+        ("create", "deployments.apps", "portcullis-ingress"),
+        ("patch", "deployments.apps/router-default", "default"),
+        ("get", "secrets", "portcullis-ingress"),
+        ("delete", "namespaces/portcullis-ingress", "default"),
+    ] {
+        assert!(!may(&kubernetes, verb, what, namespace), "{verb} {what} in {namespace}");
+    }
+}
+
 /// A type that takes everything, for what OpenShift brings.
 fn lax_type(group: &str, plural: &str, kind: &str, scope: &str) -> String {
     let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});

@@ -26,7 +26,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use portcullis_kube_api::ingress::options::TlsProfile;
 use portcullis_kube_api::ingress::{
     AwsLoadBalancerType, AwsParameters, EndpointPublishingStrategy, HostNetworkStrategy, IngressController,
-    LoadBalancerStrategy, OWNING_LABEL, ProtocolStrategy, ProviderParameters, PublishingType, Scope,
+    LoadBalancerStrategy, OWNING_LABEL, ProtocolStrategy, ProviderParameters, PublishingType,
+    SINGLE_NODE_LABEL, Scope,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -273,7 +274,7 @@ pub fn replicas(controller: &IngressController, settings: &RouterSettings) -> i3
 
 /// Whether an object belongs to an `IngressController`.
 pub fn belongs_to(metadata: &ObjectMeta, controller: &str) -> bool {
-    label(metadata, OWNING_LABEL) == Some(controller)
+    label(metadata, OWNING_LABEL) == Some(controller) && label(metadata, SINGLE_NODE_LABEL).is_none()
 }
 
 /// Whether an object that routers share is ours.

@@ -34,6 +34,10 @@ pub const CRD: &str = include_str!("../../../../deploy/crds/ingresscontrollers.y
 /// The label by which an object belongs to an `IngressController`; its value is the name.
 pub const OWNING_LABEL: &str = "ingresscontroller.operator.openshift.io/owning-ingresscontroller";
 
+/// The label by which an object belongs to the configuration of a single node; its value is the name of the router. No
+/// `IngressController` has it then, whatever other labels say.
+pub const SINGLE_NODE_LABEL: &str = "portcullis.dev/single-node";
+
 /// The annotation on an `IngressController` by which a load balancer may be deleted when a change needs a new one.
 pub const AUTO_DELETE: &str = "ingress.operator.openshift.io/auto-delete-load-balancer";
 

@@ -44,6 +44,8 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 
 async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     let mut signals = Signals::new()?;
+    let single_node = loaded.config.single_node.enabled.then(|| roles::single_node::prepare(loaded));
+    let single_node = single_node.transpose()?;
     let listener = bind(loaded, &["telemetry", "listen"], loaded.config.telemetry.listen).await?;
     let listen = listener.local_addr().context("cannot read back the address listened on")?;
 
@@ -63,12 +65,15 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     if config.ingress_controllers.enabled {
         roles::ingress::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
+    if let Some(settings) = single_node {
+        roles::single_node::start(loaded, settings, &readiness, &stopped, &mut tasks).await?;
+    }
     if config.cloud_config.enabled {
         roles::cloud_config::start(loaded, &readiness, &stopped, &mut tasks).await?;
     }
     if tasks.is_empty() {
         warn!(
-            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled or ingressControllers.enabled"
+            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled, ingressControllers.enabled or singleNode.enabled"
         );
     }
     // After the roles, which add what they count.

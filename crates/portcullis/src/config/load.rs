@@ -2,7 +2,7 @@
 //!
 //! `/etc/portcullis/config.yaml` is read first, then every `*.yaml` directly in `/etc/portcullis/config.d/` (not
 //! in directories below it) in the byte order of their names, then the `--set` flags. Each one changes what the
-//! ones before it said.
+//! ones before it said. Below all of them is what `MicroShift` says, if they name its configuration.
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind};
@@ -12,11 +12,16 @@ use std::sync::Arc;
 use super::decode::{Unknown, decode};
 use super::finding::Finding;
 use super::merge::merge;
+use super::microshift::{self, MicroShift};
 use super::node::{Location, Node, Value};
 use super::set::Setting;
+use super::single_node::IngressStatus;
 use super::{Config, yaml};
 
 const DEFAULT_FILE: &str = "/etc/portcullis/config.yaml";
+
+/// Where `MicroShift` has its own router.
+const THEIR_NAMESPACE: &str = "openshift-ingress";
 
 /// What the command line says about where the configuration comes from.
 #[derive(Debug)]
@@ -80,10 +85,15 @@ impl Loaded {
 
     /// What is wrong with a value, or with the lack of one, that only shows when it is used.
     pub(crate) fn mistake(&self, path: &str, what: impl Into<String>) -> Unusable {
+        Unusable { errors: vec![self.finding(path, what)], warnings: Vec::new(), why: Why::Wrong }
+    }
+
+    /// What is to be said about a value, with the place where it was written.
+    pub(crate) fn finding(&self, path: &str, what: impl Into<String>) -> Finding {
         // Not written anywhere: then it is missing where most would write it.
         let nowhere = || self.files.last().map_or(Location::Flag, |file| Location::File(Arc::from(&**file)));
         let at = self.merged.written_near(path).cloned().unwrap_or_else(nowhere);
-        Unusable { errors: vec![Finding::new(at, path, what)], warnings: Vec::new(), why: Why::Wrong }
+        Finding::new(at, path, what)
     }
 }
 
@@ -110,11 +120,24 @@ impl Sources {
             return Err(Unusable { errors, warnings, why });
         }
         let mut errors = Vec::new();
+        let Together { merged, theirs } = match together(&documents) {
+            Ok(found) => found,
+            Err(NoMicroShift::Missing(finding)) => {
+                return Err(Unusable { errors: vec![finding], warnings, why: Why::Wrong });
+            }
+            Err(NoMicroShift::Unreadable(unreadable)) => {
+                let why = unreadable.first().map_or(Why::Wrong, |first| first.why);
+                let errors = unreadable.into_iter().map(|u| u.finding).collect();
+                return Err(Unusable { errors, warnings, why });
+            }
+        };
+        let is_removed = has_status(&merged, IngressStatus::Removed);
         // Before the merge: there a null removes its key, and a misspelt one would go with it unseen.
         for Unknown { mut finding, slip } in documents.iter().flat_map(|d| decode::<Config>(d).unknown) {
+            let counts = !(is_removed && finding.path.starts_with("ingress."));
             // A file may be shared with a newer version that knows more keys. What was typed just now is a
             // mistake, and so is a known key written wrongly: `Mode: observe` must not end in writes.
-            if slip || finding.at == Location::Flag {
+            if counts && (slip || finding.at == Location::Flag) {
                 // A flag may be repeated.
                 if !errors.contains(&finding) {
                     errors.push(finding);
@@ -124,11 +147,17 @@ impl Sources {
                 warnings.push(finding);
             }
         }
-        let at = documents.first().map_or(Location::Flag, |document| document.at.clone());
-        let nothing = Node::new(Value::Map(Vec::new()), at);
-        let merged = documents.into_iter().fold(nothing, merge);
+        let merged = if is_removed { without_the_rest(merged) } else { merged };
         match decode::<Config>(&merged).result {
-            Ok(config) if errors.is_empty() => Ok(Loaded { config, files, warnings, merged }),
+            Ok(config) if errors.is_empty() => {
+                warnings.extend(doubts(&config, &merged, theirs.as_ref()));
+                let theirs = theirs.map(|theirs| {
+                    warnings.extend(theirs.unknown);
+                    theirs.files
+                });
+                let files = theirs.into_iter().flatten().chain(files).collect();
+                Ok(Loaded { config, files, warnings, merged })
+            }
             result => {
                 let mut errors = [result.err().unwrap_or_default(), errors].concat();
                 errors.sort_by(|a, b| a.at.cmp(&b.at));
@@ -165,6 +194,89 @@ impl Sources {
     }
 }
 
+/// What all files and flags amount to.
+struct Together {
+    merged: Node,
+    /// What `MicroShift` says, if it is asked.
+    theirs: Option<MicroShift>,
+}
+
+/// Why `MicroShift`'s configuration cannot be read.
+enum NoMicroShift {
+    Missing(Finding),
+    Unreadable(Vec<Unreadable>),
+}
+
+/// Merges what the files and flags say, over what `MicroShift` says if one of them names its configuration.
+fn together(documents: &[Node]) -> Result<Together, NoMicroShift> {
+    let at = documents.first().map_or(Location::Flag, |document| document.at.clone());
+    let nothing = Node::new(Value::Map(Vec::new()), at);
+    let merged = documents.iter().cloned().fold(nothing, merge);
+    let is_enabled = merged.get(&["singleNode", "enabled"]).map(|node| &node.value);
+    let named = merged.get(&["singleNode", "microshift"]).map(|node| (&node.value, &node.at));
+    let (Some(Value::Bool(true, _)), Some((Value::Text(file), at))) = (is_enabled, named) else {
+        return Ok(Together { merged, theirs: None });
+    };
+    let file = Path::new(file);
+    let Some(theirs) = microshift::read(file).map_err(NoMicroShift::Unreadable)? else {
+        return Err(NoMicroShift::Missing(microshift::missing(file, at.clone())));
+    };
+    let merged = documents.iter().cloned().fold(theirs.document.clone(), merge);
+    Ok(Together { merged, theirs: Some(theirs) })
+}
+
+fn has_status(node: &Node, status: IngressStatus) -> bool {
+    let word = match status {
+        IngressStatus::Managed => "Managed",
+        IngressStatus::Removed => "Removed",
+    };
+    let found = node.get(&["ingress", "status"]).map(|node| &node.value);
+    matches!(found, Some(Value::Text(text)) if text == word)
+}
+
+/// Without what nobody reads of a router that is not there. It may be wrong.
+fn without_the_rest(mut merged: Node) -> Node {
+    if let Value::Map(sections) = &mut merged.value {
+        for section in sections.iter_mut().filter(|section| section.key == "ingress") {
+            if let Value::Map(entries) = &mut section.node.value {
+                entries.retain(|entry| entry.key == "status");
+            }
+        }
+    }
+    merged
+}
+
+/// What can be carried out, and is hardly what somebody wants.
+fn doubts(config: &Config, merged: &Node, theirs: Option<&MicroShift>) -> Option<Finding> {
+    let single_node = &config.single_node;
+    if !single_node.enabled {
+        let written = merged.get(&["ingress"])?;
+        let says_something = matches!(&written.value, Value::Map(entries) if !entries.is_empty());
+        let what = "nothing comes of this section, which is about the router of a single node";
+        return says_something.then(|| {
+            Finding::new(written.at.clone(), "ingress", what)
+                .with_hint("Set singleNode.enabled, or remove the section")
+        });
+    }
+    if config.ingress.status == IngressStatus::Removed {
+        return None;
+    }
+    let at = merged.written_at(&["singleNode", "microshift"])?.clone();
+    let file = theirs?.files.last()?.display();
+    if !has_status(&theirs?.document, IngressStatus::Removed) {
+        let what = "MicroShift makes a router of its own, which wants the same ports";
+        let hint =
+            format!("Set ingress.status to Removed in {file} or in a file beside it, and to Managed here");
+        return Some(Finding::new(at, "singleNode.microshift", what).with_hint(hint));
+    }
+    // Whoever has its own router removed loses the namespace with it.
+    (single_node.namespace == THEIR_NAMESPACE).then(|| {
+        let at = merged.written_at(&["singleNode", "namespace"]).cloned().unwrap_or(at);
+        let what = format!("MicroShift deletes the namespace {THEIR_NAMESPACE} whenever it starts without a router of its own");
+        Finding::new(at, "singleNode.namespace", what).with_hint("Choose another one")
+    })
+}
+
 /// What the files and flags say, in the order they are merged.
 #[derive(Default)]
 struct Read {
@@ -174,13 +286,14 @@ struct Read {
     unreadable: Vec<Unreadable>,
 }
 
-struct Unreadable {
+#[derive(Debug)]
+pub(super) struct Unreadable {
     finding: Finding,
     why: Why,
 }
 
 impl Unreadable {
-    fn io(path: &Path, error: &io::Error) -> Self {
+    pub(super) fn io(path: &Path, error: &io::Error) -> Self {
         let (why, message) = match error.kind() {
             ErrorKind::NotFound if path.is_symlink() => {
                 (Why::Wrong, "this is a link that leads nowhere".to_owned())
@@ -202,7 +315,7 @@ impl From<Finding> for Unreadable {
 }
 
 /// The content of one file; `None` for a file that is not there and need not be.
-fn document(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
+pub(super) fn document(path: &Path, required: bool) -> Result<Option<Node>, Unreadable> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(content(path, &bytes)?)),
         // A link is there, even if it leads nowhere.

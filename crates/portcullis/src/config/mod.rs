@@ -9,11 +9,13 @@ mod finding;
 mod ingress;
 mod load;
 mod merge;
+mod microshift;
 mod networking;
 mod node;
 mod path;
 mod services;
 mod set;
+mod single_node;
 mod yaml;
 
 use std::fmt;
@@ -29,6 +31,7 @@ pub(crate) use load::{Loaded, Sources, Unusable, Why};
 pub(crate) use networking::{Identity, Networking, Northbound, RemoteAddress, ServerTls};
 pub(crate) use services::{Aws, CloudConfig, Kubernetes, NodeRules, Services};
 pub(crate) use set::Setting;
+pub(crate) use single_node::{Ingress, IngressStatus, SingleNode};
 
 use node::quoted;
 
@@ -45,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) services: Services,
     pub(crate) aws: Aws,
     pub(crate) ingress_controllers: IngressControllers,
+    pub(crate) single_node: SingleNode,
+    pub(crate) ingress: Ingress,
     pub(crate) cloud_config: CloudConfig,
 }
 

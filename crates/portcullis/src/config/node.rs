@@ -80,6 +80,13 @@ impl Node {
         Self { value, at }
     }
 
+    /// What stands under `keys`, each a key of the map under the one before it.
+    pub(crate) fn get(&self, keys: &[&str]) -> Option<&Node> {
+        let Some((first, rest)) = keys.split_first() else { return Some(self) };
+        let Value::Map(entries) = &self.value else { return None };
+        entries.iter().find(|e| e.key == *first)?.node.get(rest)
+    }
+
     /// Where the last of `keys` was written, each a key of the map under the one before it.
     pub(crate) fn written_at(&self, keys: &[&str]) -> Option<&Location> {
         let Value::Map(entries) = &self.value else {

@@ -4,6 +4,7 @@ pub(crate) mod cloud_config;
 pub(crate) mod ingress;
 pub(crate) mod networking;
 pub(crate) mod services;
+pub(crate) mod single_node;
 
 use portcullis_controllers::Lease;
 use tokio::sync::watch;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use portcullis_controllers::router::is_internal;
+use portcullis_controllers::router::{belongs_to, is_internal};
 use portcullis_kube_api::ingress::ranges::{Place, Said, effective};
 use portcullis_kube_api::ingress::{ConditionStatus, IngressController, OWNING_LABEL, PublishingType, Scope};
 use serde::Serialize;
@@ -88,7 +88,7 @@ pub(super) async fn look(loaded: &Loaded, client: &Client) -> Result<Vec<Reached
 }
 
 fn is_of(service: &Service, controller: &IngressController) -> bool {
-    service.labels().get(OWNING_LABEL).is_some_and(|owner| owner == controller.name())
+    belongs_to(&service.metadata, controller.name())
 }
 
 fn reached(controller: &IngressController, service: Option<&Service>) -> Reached {

@@ -167,7 +167,7 @@ impl<P: Provider> Context<P> {
         // What is said of a Service at addresses of nodes is said by whoever gives it those.
         let is_said_here =
             enforced::there(service).is_some() && !is_of_another_class(service, &self.settings.class);
-        if !held && !self.settings.observe && is_said_here && !host::is_assigned(service) {
+        if !held && !self.settings.observe && is_said_here && host::assigned(service).is_none() {
             return self.take_back(service).await;
         }
         if let Some((finalizer, who)) = foreign_finalizer(service).filter(|_| ours) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -110,10 +111,10 @@ pub fn wants_host(service: &Service, class: &str, without_class: bool) -> bool {
     })
 }
 
-/// Whether it is said of a Service that it gets addresses of nodes, or why not.
-pub fn is_assigned(service: &Service) -> bool {
-    let conditions = service.status.as_ref().and_then(|status| status.conditions.as_ref());
-    conditions.is_some_and(|all| all.iter().any(|condition| condition.type_ == ASSIGNED))
+/// What is said of whether a Service has the addresses of nodes that it asks for.
+pub fn assigned(service: &Service) -> Option<&Condition> {
+    let conditions = service.status.as_ref()?.conditions.as_ref()?;
+    conditions.iter().find(|condition| condition.type_ == ASSIGNED)
 }
 
 #[cfg(test)]

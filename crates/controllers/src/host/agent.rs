@@ -24,6 +24,7 @@ use super::asked::{Serving, Slices, claim, is_local, service_of};
 use super::controller::watched;
 use super::health::Health;
 use super::told::{Told, version};
+use super::traffic::Traffic;
 use crate::pause::pause;
 
 /// How a node looks after itself.
@@ -62,6 +63,7 @@ pub struct NodeAgent {
     client: Client,
     machine: Machine,
     settings: AgentSettings,
+    traffic: Traffic,
 }
 
 /// What is heard of.
@@ -101,14 +103,26 @@ struct Agent {
 impl NodeAgent {
     /// Looks after this machine so.
     pub fn new(client: Client, machine: Machine, settings: AgentSettings) -> Self {
-        NodeAgent { client, machine, settings }
+        NodeAgent { client, machine, settings, traffic: Traffic::default() }
     }
 
-    /// Does so until it is dropped. What is in the packet filters stays.
-    pub async fn run(self) {
-        let NodeAgent { client, machine, settings } = self;
-        let (report, told) = watch::channel(NodeReport::default());
-        let telling = tell(client.clone(), settings.clone(), told);
+    /// What comes to Services at its addresses, while it is looked after.
+    pub fn traffic(&self) -> Traffic {
+        self.traffic.clone()
+    }
+
+    /// Does so until it is dropped. What is in the packet filters stays. `told` hears whether they are as they should be.
+    pub async fn run(self, told: impl Fn(Result<(), String>)) {
+        let NodeAgent { client, machine, settings, traffic } = self;
+        let counts = settings.mode != Mode::None && !settings.observe;
+        let counting = traffic.follow(machine.clone());
+        let counting = async move {
+            if counts {
+                counting.await;
+            }
+        };
+        let (report, reported) = watch::channel(NodeReport::default());
+        let telling = tell(client.clone(), settings.clone(), reported);
         let policy = settings.policy.clone();
         let agent = Agent {
             interfaces: machine.interfaces(),
@@ -128,12 +142,12 @@ impl NodeAgent {
             report,
             settings,
         };
-        tokio::join!(agent.follow(client), telling);
+        tokio::join!(agent.follow(client, told), telling, counting);
     }
 }
 
 impl Agent {
-    async fn follow(mut self, client: Client) {
+    async fn follow(mut self, client: Client, told: impl Fn(Result<(), String>)) {
         let interfaces = stream::unfold(self.interfaces.clone(), |mut interfaces| async {
             interfaces.changed().await.ok().map(|()| (Heard::Interfaces, interfaces))
         });
@@ -162,6 +176,8 @@ impl Agent {
             }
             if self.is_complete() {
                 self.act(changed).await;
+                let problem = self.report.borrow().datapath.problem.clone();
+                told(problem.map_or(Ok(()), Err));
             }
         }
     }

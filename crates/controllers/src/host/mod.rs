@@ -16,7 +16,9 @@ mod asked;
 mod controller;
 mod health;
 mod told;
+mod traffic;
 mod verdict;
 
 pub use agent::{AgentSettings, NodeAgent};
 pub use controller::{HostController, HostSettings};
+pub use traffic::{Traffic, by_service};

@@ -9,7 +9,7 @@ use portcullis_core::Enforcement;
 use portcullis_host::claims::{Refusal, Share};
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::enforced::{self, enforced_condition};
-use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NodeDatapath};
+use portcullis_kube_api::host::{self, ASSIGNED, LISTEN_ADDRESSES, NodeDatapath};
 use serde_json::{Value, json};
 
 use super::asked::{addresses, admission, all_ports, limits};
@@ -189,9 +189,9 @@ impl Verdict {
         }
         let mut conditions = Vec::new();
         let (is, reason, message) = &self.assigned;
-        let assigned = condition(service, ASSIGNED, *is, reason, message, now);
-        if find(service, ASSIGNED) != Some(&assigned) {
-            conditions.push(json!(assigned));
+        let said = condition(service, *is, reason, message, now);
+        if host::assigned(service) != Some(&said) {
+            conditions.push(json!(said));
         }
         let is_there = enforced::there(service);
         let said =
@@ -210,15 +210,11 @@ impl Verdict {
     }
 }
 
-fn find<'a>(service: &'a Service, type_: &str) -> Option<&'a Condition> {
-    service.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == type_)
-}
-
-fn condition(service: &Service, type_: &str, is: bool, reason: &str, message: &str, now: &Time) -> Condition {
+fn condition(service: &Service, is: bool, reason: &str, message: &str, now: &Time) -> Condition {
     let status = if is { "True" } else { "False" };
-    let since = find(service, type_).filter(|found| found.status == status);
+    let since = host::assigned(service).filter(|found| found.status == status);
     Condition {
-        type_: type_.to_owned(),
+        type_: ASSIGNED.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),

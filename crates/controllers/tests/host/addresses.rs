@@ -117,7 +117,7 @@ async fn several_nodes_share_a_service() {
     // The other node tells of itself in the same place.
     let settings = AgentSettings { node: other.node_name(), ..scene.agent_settings() };
     let agent = NodeAgent::new(scene.client().await, machine(&other.node), settings);
-    let two = tokio::spawn(agent.run());
+    let two = tokio::spawn(agent.run(|_| {}));
     scene.apply("web", json!({}), json!({}));
     scene.wait_for_addresses("web", &[LAN, WAN, "203.0.113.20"]);
     let ready = |status: &str| {

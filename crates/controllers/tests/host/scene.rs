@@ -132,7 +132,9 @@ impl Scene {
 
     pub(crate) async fn start_agent(&self) -> Running {
         let machine = machine(&self.node);
-        Running(vec![tokio::spawn(NodeAgent::new(self.client().await, machine, self.agent_settings()).run())])
+        Running(vec![tokio::spawn(
+            NodeAgent::new(self.client().await, machine, self.agent_settings()).run(|_| {}),
+        )])
     }
 
     /// Both halves.

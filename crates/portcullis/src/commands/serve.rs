@@ -68,12 +68,15 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     if let Some(settings) = single_node {
         roles::single_node::start(loaded, settings, &readiness, &stopped, &mut tasks).await?;
     }
+    if config.host.enabled {
+        roles::host::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
+    }
     if config.cloud_config.enabled {
         roles::cloud_config::start(loaded, &readiness, &stopped, &mut tasks).await?;
     }
     if tasks.is_empty() {
         warn!(
-            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled, ingressControllers.enabled or singleNode.enabled"
+            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled, ingressControllers.enabled, singleNode.enabled or host.enabled"
         );
     }
     // After the roles, which add what they count.

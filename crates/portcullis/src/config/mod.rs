@@ -6,6 +6,7 @@
 
 mod decode;
 mod finding;
+mod host;
 mod ingress;
 mod load;
 mod merge;
@@ -26,6 +27,7 @@ use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
 pub(crate) use finding::{Finding, did_you_mean};
+pub(crate) use host::{Datapath, Host};
 pub(crate) use ingress::{Addresses, AwsType, IngressControllers, Platform, Router, SourceRanges};
 pub(crate) use load::{Loaded, Sources, Unusable, Why};
 pub(crate) use networking::{Identity, Networking, Northbound, RemoteAddress, ServerTls};
@@ -50,6 +52,7 @@ pub(crate) struct Config {
     pub(crate) ingress_controllers: IngressControllers,
     pub(crate) single_node: SingleNode,
     pub(crate) ingress: Ingress,
+    pub(crate) host: Host,
     pub(crate) cloud_config: CloudConfig,
 }
 

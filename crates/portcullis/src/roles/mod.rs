@@ -1,6 +1,7 @@
 //! What `portcullis serve` runs: one file per role.
 
 pub(crate) mod cloud_config;
+pub(crate) mod host;
 pub(crate) mod ingress;
 pub(crate) mod networking;
 pub(crate) mod services;

@@ -10,13 +10,10 @@ use portcullis_kube_api::ingress::ranges::{Place, Said, effective};
 use portcullis_kube_api::ingress::{ConditionStatus, IngressController, OWNING_LABEL, PublishingType, Scope};
 use serde::Serialize;
 
-use super::{Row, age, or_none, unanswered};
+use super::{Row, address, age, in_few_words, or_none, unanswered};
 use crate::config::Loaded;
 use crate::exit::{Exit, Failure};
 use crate::output::{self, Format};
-
-/// As many ranges as are shown in a table.
-const FEW: usize = 3;
 
 /// How one is reached.
 #[derive(Debug, PartialEq, Serialize)]
@@ -138,13 +135,6 @@ fn scope(wanted: &Scope, service: Option<&Service>) -> String {
     }
 }
 
-fn address(service: &Service) -> Option<String> {
-    let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?;
-    let each = ingress.iter().filter_map(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone()));
-    let all: Vec<String> = each.collect();
-    (!all.is_empty()).then(|| all.join(", "))
-}
-
 fn told(controller: &IngressController, type_: &str) -> Option<Told> {
     let found = controller.status.conditions.iter().find(|condition| condition.type_ == type_)?;
     Some(Told {
@@ -175,11 +165,7 @@ impl Reached {
         if self.strategy != PublishingType::LoadBalancerService.as_str() {
             return "–".to_owned();
         }
-        match self.ranges.len() {
-            0 => "everyone".to_owned(),
-            1..=FEW => self.ranges.join(", "),
-            count => format!("{} and {} more", self.ranges[..FEW].join(", "), count - FEW),
-        }
+        in_few_words(&self.ranges)
     }
 
     /// Whether there are ranges, or should be.

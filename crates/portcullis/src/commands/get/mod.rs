@@ -1,9 +1,11 @@
 //! `portcullis get`
 
+mod host;
 mod ingress;
 mod services;
 
 use anyhow::Context;
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
@@ -39,6 +41,8 @@ enum Kind {
     Services,
     /// `IngressControllers`, and where their ranges come from
     Ingress,
+    /// Services at the addresses of nodes, and what came to those of this machine
+    Host,
 }
 
 /// Something with a load balancer, in the columns that all have.
@@ -72,9 +76,16 @@ async fn shown(
     if kind == Some(Kind::Ingress) {
         return ingress::shown(&ingress::look(loaded, &client).await?, format);
     }
+    if kind == Some(Kind::Host) {
+        return host::shown(&host::look(loaded, &client).await?, format);
+    }
     let with_ingress = kind.is_none() && loaded.config.ingress_controllers.enabled;
+    let with_host = kind.is_none() && loaded.config.host.enabled;
     let mut rows = Vec::new();
-    if !with_ingress || loaded.config.services.enabled {
+    if with_host {
+        rows.extend(host::look(loaded, &client).await?.iter().map(host::row));
+    }
+    if !with_ingress && !with_host || loaded.config.services.enabled {
         rows.extend(services::rows(loaded, &client, members).await?);
     }
     if with_ingress {
@@ -123,6 +134,26 @@ fn value(row: &Row) -> Value {
         "members": row.members.map(|(healthy, all)| json!({"healthy": healthy, "all": all})),
         "note": row.note,
     })
+}
+
+/// Where clients find a Service.
+fn address(service: &Service) -> Option<String> {
+    let ingress = service.status.as_ref()?.load_balancer.as_ref()?.ingress.as_ref()?;
+    let each = ingress.iter().filter_map(|ingress| ingress.hostname.clone().or_else(|| ingress.ip.clone()));
+    let all: Vec<String> = each.collect();
+    (!all.is_empty()).then(|| all.join(", "))
+}
+
+/// As many ranges as are shown in a table.
+const FEW: usize = 3;
+
+/// Who may connect, by these ranges.
+fn in_few_words(ranges: &[String]) -> String {
+    match ranges.len() {
+        0 => "everyone".to_owned(),
+        1..=FEW => ranges.join(", "),
+        count => format!("{} and {} more", ranges[..FEW].join(", "), count - FEW),
+    }
 }
 
 fn or_none(text: Option<String>) -> String {

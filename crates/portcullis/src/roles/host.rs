@@ -1,0 +1,136 @@
+//! Services at the addresses of nodes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use portcullis_controllers::Lease;
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent, Traffic};
+use portcullis_host::Machine;
+use portcullis_host::claims::Policy;
+use portcullis_host::datapath::Mode as Filters;
+use portcullis_host::interfaces::Selection;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::lead;
+use super::services::{host, kubernetes};
+use crate::config::{self, Loaded, Mode};
+use crate::exit::{Exit, Failure};
+use crate::telemetry::{Metrics, Readiness};
+
+/// Stands for the cluster in the comments of packet filters: a node is of one cluster only.
+const CLUSTER: &str = "kubernetes";
+
+/// Starts both halves, or the one that the configuration has here; they end when `stop` says so, or with a failure.
+pub(crate) async fn start(
+    loaded: &Loaded,
+    readiness: &Readiness,
+    metrics: &mut Metrics,
+    stop: &watch::Receiver<bool>,
+    tasks: &mut JoinSet<Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let given = &loaded.config.host;
+    let client = kubernetes(loaded).await?;
+    let observe = loaded.config.mode == Mode::Observe;
+    let namespace = &loaded.config.services.lease.namespace;
+    if !given.controller && !given.agent {
+        let what = "host.controller and host.agent are both false, so that nothing would look after Services at addresses of nodes";
+        return Err(
+            Failure::new(Exit::Usage, what).note("Set one of them to true, or host.enabled to false.")
+        );
+    }
+    if given.agent {
+        let check = readiness.register("host-agent");
+        let machine = Machine::start().map_err(|error| Failure::new(Exit::Lacking, error.to_string()))?;
+        let settings = AgentSettings {
+            cluster: CLUSTER.to_owned(),
+            class: given.class.clone(),
+            without_class: given.without_class,
+            node: node(loaded),
+            namespace: namespace.clone(),
+            policy: policy(given),
+            mode: filters(given.datapath),
+            observe,
+        };
+        let agent = NodeAgent::new(client.clone(), machine, settings);
+        metrics.registry().register_collector(Box::new(Packets(agent.traffic())));
+        let working = agent.run(move |standing| match standing {
+            Ok(()) => check.ready(),
+            Err(why) => check.not_ready(why),
+        });
+        tasks.spawn(lead(None, stop.clone(), working));
+    }
+    if given.controller {
+        let check = readiness.register("host-controller");
+        let settings = HostSettings {
+            class: given.class.clone(),
+            without_class: given.without_class,
+            namespace: namespace.clone(),
+            policy: policy(given),
+            mode: filters(given.datapath),
+            observe,
+            host: host(),
+        };
+        let lease = Lease::new(client.clone(), namespace, "portcullis-host", &settings.host);
+        // One that waits for its turn is as ready as one can be.
+        check.ready();
+        let working = async move {
+            HostController::new(client, settings).run().await;
+            drop(check);
+        };
+        tasks.spawn(lead((!observe).then_some(lease), stop.clone(), working));
+    }
+    Ok(())
+}
+
+/// The name of this node.
+pub(crate) fn node(loaded: &Loaded) -> String {
+    let given = loaded.config.host.node.clone().or_else(|| std::env::var("NODE_NAME").ok());
+    given.filter(|name| !name.is_empty()).unwrap_or_else(|| {
+        let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
+        // As kubelets have it.
+        host.unwrap_or_default().to_lowercase()
+    })
+}
+
+/// What nobody gets.
+fn policy(given: &config::Host) -> Policy {
+    let selection = Selection {
+        internal: given.internal_interfaces.clone(),
+        management: given.management_interfaces.clone(),
+        ..Selection::usual()
+    };
+    Policy { selection, reserved: given.reserved_ports.iter().copied().collect() }
+}
+
+fn filters(given: config::Datapath) -> Filters {
+    match given {
+        config::Datapath::None => Filters::None,
+        config::Datapath::Filter => Filters::Filter,
+        config::Datapath::Nftables => Filters::Nftables,
+    }
+}
+
+/// What came to Services at the addresses of this node.
+#[derive(Debug)]
+struct Packets(Traffic);
+
+impl Collector for Packets {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        let all: Arc<BTreeMap<_, _>> = self.0.latest();
+        let help = "Packets for Services at addresses of this node, by whether they were let in";
+        let mut family =
+            encoder.encode_descriptor("portcullis_host_packets", help, None, MetricType::Counter)?;
+        for (service, counters) in &*all {
+            for (verdict, count) in [("accepted", counters.accepted), ("dropped", counters.dropped)] {
+                let labels = [("service", &**service), ("verdict", verdict)];
+                ConstCounter::new(count.packets).encode(family.encode_family(&labels)?)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -3,7 +3,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 #![allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
 
+use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
+use std::{io, thread};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_controllers::ingress::{Enforcer, IngressControllers, IngressSettings};
@@ -26,9 +28,7 @@ struct Node {
 impl Node {
     async fn new() -> Self {
         let kubernetes = kubernetes_in(&Namespace::host());
-        let config = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
-        let config =
-            kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+        let config = config(&kubernetes).await;
         let settings = SingleNodeSettings {
             controller: serde_json::from_value(json!({"spec": {}})).unwrap(),
             router: RouterSettings {
@@ -45,6 +45,11 @@ impl Node {
             observe: false,
         };
         Node { client: kube::Client::try_from(config).unwrap(), kubernetes, settings }
+    }
+
+    /// How its API is reached.
+    async fn config(&self) -> kube::Config {
+        config(&self.kubernetes).await
     }
 
     /// Starts again, with these options.
@@ -98,6 +103,11 @@ impl Node {
         found.sort();
         found
     }
+}
+
+async fn config(kubernetes: &Kubernetes) -> kube::Config {
+    let config = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
+    kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap()
 }
 
 fn problem(result: Result<Report, Trouble>) -> String {
@@ -287,6 +297,16 @@ async fn what_was_edited_by_hand_is_put_back_and_told() {
     assert_eq!(node.get("service", "router-internal-default")["metadata"]["labels"]["team"], "edge");
     assert_eq!(node.start().await.unwrap(), Report::default(), "once");
 
+    // Also if the configuration changed meanwhile.
+    node.edit("deployment", "router-default", "merge", json!({"spec": {"replicas": 3}}));
+    node.set_spec(json!({"tuningOptions": {"threadCount": 2}}));
+    let report = node.start().await.unwrap();
+    assert_eq!(report.changed.len(), 1, "{report:?}");
+    assert_eq!(report.changed[0].by.as_deref(), Some(&["kubectl-edit".to_owned()][..]), "{report:?}");
+    let deployment = node.get("deployment", "router-default");
+    assert_eq!(deployment["spec"]["replicas"], 1);
+    assert_eq!(variable(&deployment, "ROUTER_THREADS").as_deref(), Some("2"));
+
     // A class cannot be changed: the Service is made anew.
     node.settings.router.load_balancer_class = None;
     let report = node.start().await.unwrap();
@@ -445,13 +465,34 @@ async fn it_waits_for_what_is_named() {
     running.abort();
 }
 
-/// While the API server is away, it waits.
+/// While the API server is away, it waits, and goes on when it is back.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_that_is_away_is_waited_for() {
     let node = Node::new().await;
-    let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nowhere = kube::Config::new(format!("http://{address}").parse().unwrap());
-    let away = kube::Client::try_from(nowhere).unwrap();
-    let result = SingleNode::new(away, node.settings.clone()).once().await;
-    assert!(matches!(&result, Err(Trouble::Away(_))), "{result:?}");
+    // A port at which nobody answers at first.
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut config = node.config().await;
+    let server = config.cluster_url.authority().unwrap().to_string();
+    config.cluster_url = format!("https://{address}").parse().unwrap();
+    let away = kube::Client::try_from(config).unwrap();
+    let last = Arc::new(Mutex::new(None));
+    let told = Arc::clone(&last);
+    let single_node = SingleNode::new(away, node.settings.clone());
+    let running = tokio::spawn(single_node.run(move |step| *told.lock().unwrap() = Some(step)));
+    eventually("it waits", || matches!(&*last.lock().unwrap(), Some(Step::Waits(Trouble::Away(_)))));
+    assert_eq!(node.ours(), Vec::<String>::new());
+    let listener = TcpListener::bind(address).unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming() {
+            let (client, server) = (client.unwrap(), TcpStream::connect(&server).unwrap());
+            for (mut from, mut to) in
+                [(client.try_clone().unwrap(), server.try_clone().unwrap()), (server, client)]
+            {
+                thread::spawn(move || io::copy(&mut from, &mut to));
+            }
+        }
+    });
+    eventually("it is done", || matches!(&*last.lock().unwrap(), Some(Step::Done(_))));
+    assert_eq!(node.ours().len(), 9);
+    running.abort();
 }

@@ -198,6 +198,10 @@ impl SingleNode {
         if self.settings.observe { "this would be " } else { "" }
     }
 
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
     pub(super) fn api_of(&self, object: &Object) -> Api<DynamicObject> {
         self.api(&object.resource, object.namespace())
     }

@@ -126,7 +126,11 @@ pub(super) fn whose(have: &DynamicObject) -> Whose {
     if have.labels().contains_key(SINGLE_NODE_LABEL) {
         return Whose::Ours;
     }
-    let is_theirs = have.managed_fields().iter().any(|fields| fields.manager.as_deref() == Some(MICROSHIFT));
+    // Its controller for load balancers also writes the status of others' Services.
+    let is_theirs = have.managed_fields().iter().any(|fields| {
+        fields.manager.as_deref() == Some(MICROSHIFT)
+            && fields.subresource.as_deref().unwrap_or_default().is_empty()
+    });
     if is_theirs { Whose::MicroShifts } else { Whose::Others }
 }
 

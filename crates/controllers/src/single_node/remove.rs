@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
-use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use kube::ResourceExt;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Preconditions};
+use kube::discovery::{ApiGroup, Discovery, Scope, verbs};
 use portcullis_kube_api::ingress::SINGLE_NODE_LABEL;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
@@ -26,6 +24,9 @@ const TELL: Duration = Duration::from_secs(30);
 /// What Kubernetes and OpenShift put into every namespace.
 const EVERYWHERE: [&str; 5] =
     ["kube-root-ca.crt", "openshift-service-ca.crt", "default", "builder", "deployer"];
+
+/// What comes and goes by itself.
+const PASSING: [&str; 3] = ["Event", "Endpoints", "PodMetrics"];
 
 impl SingleNode {
     /// Takes the router away: what sends to it first, and its namespace last.
@@ -84,25 +85,17 @@ impl SingleNode {
         self.take_away(&namespaces(), None, name, report).await
     }
 
-    /// What is in the namespace and not ours. What belongs to something else goes with that.
+    /// What is in the namespace and not ours, of every kind that there is. What belongs to something else goes with that.
     async fn others(&self, namespace: &str) -> Result<Vec<String>, Trouble> {
-        let kinds = [
-            ApiResource::erase::<ConfigMap>(&()),
-            ApiResource::erase::<Secret>(&()),
-            ApiResource::erase::<Service>(&()),
-            ApiResource::erase::<ServiceAccount>(&()),
-            ApiResource::erase::<PersistentVolumeClaim>(&()),
-            ApiResource::erase::<Pod>(&()),
-            ApiResource::erase::<Deployment>(&()),
-            ApiResource::erase::<StatefulSet>(&()),
-            ApiResource::erase::<DaemonSet>(&()),
-            ApiResource::erase::<Ingress>(&()),
-            ApiResource::erase::<NetworkPolicy>(&()),
-        ];
+        let known = Discovery::new(self.client().clone()).run().await;
+        let known = known.map_err(|error| Trouble::of(&format!("what is in {namespace}"), &error))?;
         let mut found = Vec::new();
-        for kind in kinds {
-            let api = self.api(&kind, Some(namespace));
-            let all = api.list_metadata(&ListParams::default()).await;
+        for (kind, can) in known.groups().flat_map(ApiGroup::recommended_resources) {
+            let listed = can.scope == Scope::Namespaced && can.supports_operation(verbs::LIST);
+            if !listed || PASSING.contains(&kind.kind.as_str()) {
+                continue;
+            }
+            let all = self.api(&kind, Some(namespace)).list_metadata(&ListParams::default()).await;
             let all = all.map_err(|error| Trouble::of(&format!("{} of {namespace}", kind.plural), &error))?;
             let others = all.items.iter().filter(|one| {
                 one.metadata.owner_references.as_ref().is_none_or(Vec::is_empty)

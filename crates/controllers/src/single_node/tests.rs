@@ -6,7 +6,7 @@ use portcullis_kube_api::ingress::{OWNING_LABEL, SINGLE_NODE_LABEL};
 use serde_json::{Value, json};
 
 use super::SingleNodeSettings;
-use super::object::{APPLIED, Object};
+use super::object::{APPLIED, Object, Whose, whose};
 use super::objects::{Seen, objects, possible};
 use crate::router::{AddressMode, RouterSettings, belongs_to};
 
@@ -193,4 +193,25 @@ fn what_cannot_change_is_found() {
     assert_eq!(service.cannot_become(&inside), None);
     assert!(!service.is_from_this(&have));
     assert!(service.is_from_this(&service.value));
+}
+
+#[test]
+fn whose_an_object_is() {
+    let managed =
+        |manager: &str, subresource: &str| json!([{"manager": manager, "subresource": subresource}]);
+    for (labels, fields, expected) in [
+        (
+            json!({SINGLE_NODE_LABEL: "default", OWNING_LABEL: "default"}),
+            managed("portcullis", ""),
+            Whose::Ours,
+        ),
+        (json!({OWNING_LABEL: "default"}), managed("microshift", ""), Whose::MicroShifts),
+        (json!({OWNING_LABEL: "default"}), managed("ingress-operator", ""), Whose::Others),
+        (json!({OWNING_LABEL: "default"}), managed("microshift", "status"), Whose::Others),
+        (json!({}), json!([]), Whose::Others),
+    ] {
+        let object =
+            json!({"metadata": {"name": "router-default", "labels": labels, "managedFields": fields}});
+        assert_eq!(whose(&serde_json::from_value(object.clone()).unwrap()), expected, "{object}");
+    }
 }

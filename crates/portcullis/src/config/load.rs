@@ -15,7 +15,7 @@ use super::merge::merge;
 use super::microshift::{self, MicroShift};
 use super::node::{Location, Node, Value};
 use super::set::Setting;
-use super::single_node::IngressStatus;
+use super::single_node::{Ingress, IngressStatus};
 use super::{Config, yaml};
 
 const DEFAULT_FILE: &str = "/etc/portcullis/config.yaml";
@@ -250,12 +250,11 @@ fn without_the_rest(mut merged: Node) -> Node {
 fn doubts(config: &Config, merged: &Node, theirs: Option<&MicroShift>) -> Option<Finding> {
     let single_node = &config.single_node;
     if !single_node.enabled {
-        let written = merged.get(&["ingress"])?;
-        let says_something = matches!(&written.value, Value::Map(entries) if !entries.is_empty());
+        let at = merged.written_at(&["ingress"])?.clone();
         let what = "nothing comes of this section, which is about the router of a single node";
-        return says_something.then(|| {
-            Finding::new(written.at.clone(), "ingress", what)
-                .with_hint("Set singleNode.enabled, or remove the section")
+        // What `show-config` printed has all sections.
+        return (config.ingress != Ingress::default()).then(|| {
+            Finding::new(at, "ingress", what).with_hint("Set singleNode.enabled, or remove the section")
         });
     }
     if config.ingress.status == IngressStatus::Removed {

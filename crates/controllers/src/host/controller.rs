@@ -419,8 +419,8 @@ impl Controller {
         }
         let new_wrong = now.wrong.is_some() && before.wrong != now.wrong;
         *before = now;
-        // It waits for a moment, mostly.
-        if !new_wrong || *reason == "Waiting" {
+        // It waits for a moment, mostly, as it does for the first node to tell of itself.
+        if !new_wrong || *reason == "Waiting" || self.sites.is_empty() {
             return;
         }
         warn!(service = %name, reason, message, "a Service does not get what it asks for");

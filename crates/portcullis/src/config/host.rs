@@ -19,6 +19,8 @@ pub(crate) struct Host {
     pub(crate) controller: bool,
     /// Whether this process looks after the machine that it runs on.
     pub(crate) agent: bool,
+    /// The namespace where nodes tell of themselves.
+    pub(crate) namespace: String,
     /// The name of this node; else as `NODE_NAME` says, or the name of the machine.
     pub(crate) node: Option<String>,
     /// What the packet filters of nodes do.
@@ -39,6 +41,7 @@ impl Default for Host {
             without_class: false,
             controller: true,
             agent: true,
+            namespace: "portcullis".to_owned(),
             node: None,
             datapath: Datapath::None,
             // SSH; etcd; the API, kubelets, and what else of Kubernetes is on nodes; ourselves.

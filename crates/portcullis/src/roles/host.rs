@@ -36,7 +36,7 @@ pub(crate) async fn start(
     let given = &loaded.config.host;
     let client = kubernetes(loaded).await?;
     let observe = loaded.config.mode == Mode::Observe;
-    let namespace = &loaded.config.services.lease.namespace;
+    let lease = &loaded.config.services.lease.namespace;
     if !given.controller && !given.agent {
         let what = "host.controller and host.agent are both false, so that nothing would look after Services at addresses of nodes";
         return Err(
@@ -51,7 +51,7 @@ pub(crate) async fn start(
             class: given.class.clone(),
             without_class: given.without_class,
             node: node(loaded),
-            namespace: namespace.clone(),
+            namespace: given.namespace.clone(),
             policy: policy(given),
             mode: filters(given.datapath),
             observe,
@@ -69,13 +69,13 @@ pub(crate) async fn start(
         let settings = HostSettings {
             class: given.class.clone(),
             without_class: given.without_class,
-            namespace: namespace.clone(),
+            namespace: given.namespace.clone(),
             policy: policy(given),
             mode: filters(given.datapath),
             observe,
             host: host(),
         };
-        let lease = Lease::new(client.clone(), namespace, "portcullis-host", &settings.host);
+        let lease = Lease::new(client.clone(), lease, "portcullis-host", &settings.host);
         // One that waits for its turn is as ready as one can be.
         check.ready();
         let working = async move {

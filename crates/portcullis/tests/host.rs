@@ -1,0 +1,216 @@
+//! The program on a node: its manifests, both halves of the role, packets, and what it shows.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that fails says where, and why")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use portcullis_testkit::parts::Namespace;
+use portcullis_testkit::parts::catalogue::find;
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+use portcullis_testkit::{Host, Target, can_connect, eventually, kubernetes_in, link};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+const NODE: &str = "192.0.2.1";
+const WEB: Target = Target::Tcp(80);
+
+/// The program, until it is dropped.
+struct Program {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    fn start(node: &Host, log: &Path, config: &Path, settings: &[String]) -> Self {
+        let child = Namespace::run(node, || {
+            Command::new(env!("CARGO_BIN_EXE_portcullis"))
+                .args(["serve", "--config"])
+                .arg(config)
+                .args(settings.iter().flat_map(|setting| ["--set", setting]))
+                .stdin(Stdio::null())
+                .stderr(File::create(log).unwrap())
+                .spawn()
+                .unwrap()
+        });
+        Program { child, log: log.to_owned() }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+/// A node with a client in range, one out of range, and a backend.
+fn lab() -> [Host; 4] {
+    let [node, inside, outside, backend] = ["node", "inside", "outside", "backend"].map(Host::new);
+    link(&inside, &["192.0.2.10/24"], &node, &["192.0.2.1/24"]);
+    link(&outside, &["198.51.100.10/24"], &node, &["198.51.100.1/24"]);
+    link(&backend, &["10.244.0.2/24"], &node, &["10.244.0.1/24"]);
+    node.forward();
+    inside.default_route("192.0.2.1");
+    outside.default_route("198.51.100.1");
+    backend.default_route("10.244.0.1");
+    [node, inside, outside, backend]
+}
+
+fn built(overlay: &str) -> String {
+    let path = format!("{}/../../deploy/kustomize/{overlay}", env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(find("kubectl").unwrap()).args(["kustomize", &path]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a `ConfigMap` has under a key.
+fn text(kubernetes: &Kubernetes, namespace: &str, name: &str, key: &str) -> String {
+    let path = format!("jsonpath={{.data['{}']}}", key.replace('.', "\\."));
+    kubernetes.kubectl(&["-n", namespace, "get", "configmap", name, "-o", &path]).unwrap()
+}
+
+/// A kubeconfig of the agent's account, whose token says on which node its pod is.
+fn agent(kubernetes: &Kubernetes, directory: &Path, node: &str) -> PathBuf {
+    let pod = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": format!("agent-{node}"), "namespace": "portcullis-nodes"},
+        "spec": {
+            "serviceAccountName": "portcullis-host",
+            "nodeName": node,
+            "containers": [{"name": "portcullis", "image": "portcullis:0.1.0"}],
+        },
+    });
+    kubernetes.apply(&pod.to_string()).unwrap();
+    let token = ["create", "token", "portcullis-host", "-n", "portcullis-nodes", "--bound-object-kind=Pod"];
+    let bound = format!("--bound-object-name=agent-{node}");
+    let token = kubernetes.kubectl(&[&token[..], &[&bound]].concat()).unwrap();
+    let raw = ["config", "view", "--raw", "-o", "json"];
+    let mut config: Value =
+        serde_json::from_str(&kubernetes.kubectl_as(kubernetes.kubeconfig(), &raw, "").unwrap()).unwrap();
+    config["users"][0]["user"] = json!({"token": token.trim()});
+    let file = directory.join(format!("agent-{node}.kubeconfig"));
+    fs::write(&file, config.to_string()).unwrap();
+    file
+}
+
+fn service(name: &str, port: u16, ranges: &[&str]) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": "portcullis.dev/host",
+            "externalTrafficPolicy": "Local",
+            "loadBalancerSourceRanges": ranges,
+            "ports": [{"name": "http", "port": port, "targetPort": 8080}],
+        },
+    })
+    .to_string()
+}
+
+#[test]
+fn services_are_served_on_a_node_with_the_rights_for_it() {
+    let [node, inside, outside, backend] = lab();
+    let _serving = backend.serve(8080);
+    let kubernetes = kubernetes_in(&node);
+    kubernetes.apply(&built("host")).unwrap();
+    for name in ["node1", "node2"] {
+        let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        kubernetes.apply(&object.to_string()).unwrap();
+    }
+    let files = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| {
+        let file = files.path().join(name);
+        fs::write(&file, text).unwrap();
+        file
+    };
+    let controller =
+        write("controller.yaml", &text(&kubernetes, "portcullis", "portcullis-overrides", "overrides.yaml"));
+    let agents =
+        write("agent.yaml", &text(&kubernetes, "portcullis-nodes", "portcullis-host", "config.yaml"));
+    let account = kubernetes
+        .user("system:serviceaccount:portcullis:portcullis", Some("system:serviceaccounts"))
+        .unwrap();
+    let setting = |key: &str, value: &str| format!("{key}={value}");
+    let usual = |kubeconfig: &Path| {
+        vec![
+            setting("kubernetes.kubeconfig", &kubeconfig.display().to_string()),
+            setting("telemetry.listen", "127.0.0.1:0"),
+            setting("host.datapath", "nftables"),
+            setting("host.internalInterfaces", "[to-backend]"),
+        ]
+    };
+    let _controller =
+        Program::start(&node, &files.path().join("controller.log"), &controller, &usual(&account));
+    let on_node = agent(&kubernetes, files.path(), "node1");
+    let mut settings = usual(&on_node);
+    settings.push(setting("host.node", "node1"));
+    let running = Program::start(&node, &files.path().join("agent.log"), &agents, &settings);
+
+    kubernetes.apply(&service("web", 80, &["192.0.2.0/24"])).unwrap();
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.244.0.2"], "nodeName": "node1", "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    });
+    kubernetes.apply(&slice.to_string()).unwrap();
+    eventually("who is in the range connects", || can_connect(&inside, NODE, WEB));
+    assert!(!can_connect(&outside, "198.51.100.1", WEB));
+    let addresses = ["get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
+    eventually("the status says where", || {
+        kubernetes.kubectl(&addresses).unwrap() == "192.0.2.1 198.51.100.1"
+    });
+
+    // What a person sees on the node.
+    let get = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        command.args(["get", "host"]).args(args).env("KUBECONFIG", kubernetes.kubeconfig());
+        let output = Namespace::run(&node, || command.output().unwrap());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    eventually("what came is shown", || {
+        let shown: Value = serde_json::from_str(&get(&["-o", "json"])).unwrap();
+        let one = &shown[0];
+        one["enforced"] == true
+            && one["packets"]["accepted"].as_u64().is_some_and(|count| count > 0)
+            && one["packets"]["dropped"].as_u64().is_some_and(|count| count > 0)
+    });
+    let shown = get(&[]);
+    assert!(shown.contains("default/web  192.0.2.1, 198.51.100.1  80/tcp  192.0.2.0/24  yes"), "{shown}");
+
+    // What a node needs nobody gets, and who asks is told at once; so is who reports for another node.
+    let refused = kubernetes.apply(&service("ssh", 22, &[])).unwrap_err().to_string();
+    assert!(refused.contains("port 22 is kept for the nodes themselves"), "{refused}");
+    let report = |name: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {
+            "name": format!("host-{name}"), "namespace": "portcullis-nodes", "labels": {"portcullis.dev/node": name},
+        }})
+    };
+    let as_agent = |object: Value| {
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f", "-"];
+        kubernetes.kubectl_as(&on_node, &apply, &object.to_string())
+    };
+    let refused = as_agent(report("node2")).unwrap_err().to_string();
+    assert!(refused.contains("an agent writes what its own node tells of itself"), "{refused}");
+    as_agent(report("node1")).unwrap();
+
+    // It is killed, and nobody notices.
+    drop(running);
+    assert!(can_connect(&inside, NODE, WEB));
+    assert!(!can_connect(&outside, "198.51.100.1", WEB));
+}

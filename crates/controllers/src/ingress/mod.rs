@@ -23,7 +23,7 @@ mod words;
 pub use admission::{admission, unsaid};
 pub use conditions::{Conditions, conditions};
 pub use controller::{IngressControllers, IngressSettings};
-pub use enforcement::Enforcer;
+pub use enforcement::{Enforcer, by_enforcer};
 pub use look::Look;
 pub use operator::summary;
 pub use standing::{Stand, Standing};

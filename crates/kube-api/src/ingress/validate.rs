@@ -9,7 +9,7 @@ use portcullis_core::{Cidr, Family};
 
 use super::{
     AwsParameters, EndpointPublishingStrategy, HostNetworkStrategy, IngressController, LoadBalancerStrategy,
-    Scope, Subnets, options, seconds,
+    PublishingType, Scope, Subnets, options, seconds,
 };
 
 /// As many ranges as are taken.
@@ -99,6 +99,7 @@ pub fn unchangeable(controller: &IngressController) -> Vec<String> {
 /// What of the spec is not carried out because it is not known here: a sentence for each place. Everything else is carried out.
 pub fn ignored(controller: &IngressController) -> Vec<String> {
     let mut told = options::ignored(controller);
+    told.extend(unread_ranges(controller));
     let aws =
         controller.wanted_load_balancer().and_then(|found| found.provider_parameters.as_ref()?.aws.as_ref());
     let network = aws.and_then(|aws| aws.network_load_balancer.as_ref());
@@ -113,8 +114,20 @@ pub fn ignored(controller: &IngressController) -> Vec<String> {
     told
 }
 
+/// Ranges beside a strategy that has no load balancer.
+fn unread_ranges(controller: &IngressController) -> Option<String> {
+    let admitted = controller.status.endpoint_publishing_strategy.as_ref();
+    let type_ = &admitted.or(controller.spec.endpoint_publishing_strategy.as_ref())?.type_;
+    (!controller.wanted_ranges().is_empty() && *type_ != PublishingType::LoadBalancerService).then(|| {
+        format!(
+            "{STRATEGY}.loadBalancer.allowedSourceRanges: `{}` has no load balancer, so nobody is kept out by them; limit clients elsewhere, and remove them here",
+            type_.as_str()
+        )
+    })
+}
+
 fn check_protocols(strategy: &EndpointPublishingStrategy, wrong: &mut Vec<String>) {
-    if let super::PublishingType::Other(other) = &strategy.type_ {
+    if let PublishingType::Other(other) = &strategy.type_ {
         wrong.push(format!(
             "{STRATEGY}.type: `{other}` is not known; it is LoadBalancerService, HostNetwork, NodePortService or Private"
         ));
@@ -336,6 +349,34 @@ mod tests {
             "{told:?}"
         );
         assert!(told[0].ends_with("of Service router-shop"), "{told:?}");
+    }
+
+    /// Only a load balancer could keep anybody out.
+    #[test]
+    fn ranges_that_nobody_reads_are_told() {
+        let strategy = |type_: &str, ranges: &[&str]| json!({"type": type_, "loadBalancer": {"scope": "External", "allowedSourceRanges": ranges}});
+        for (spec, status, told) in [
+            (strategy("LoadBalancerService", &["10.0.0.0/8"]), json!(null), false),
+            (strategy("HostNetwork", &["10.0.0.0/8"]), json!(null), true),
+            (strategy("NodePortService", &["10.0.0.0/8"]), json!(null), true),
+            (strategy("Private", &["10.0.0.0/8"]), json!(null), true),
+            (strategy("Private", &[]), json!(null), false),
+            (strategy("Private", &["10.0.0.0/8"]), json!({"type": "LoadBalancerService"}), false),
+            (strategy("LoadBalancerService", &["10.0.0.0/8"]), json!({"type": "Private"}), true),
+        ] {
+            let controller: IngressController = serde_json::from_value(json!({
+                "metadata": {"name": "shop"},
+                "spec": {"endpointPublishingStrategy": spec},
+                "status": {"endpointPublishingStrategy": status},
+            }))
+            .unwrap();
+            let found = ignored(&controller);
+            assert_eq!(
+                found.iter().any(|told| told.contains("so nobody is kept out by them")),
+                told,
+                "{spec} {status}: {found:?}"
+            );
+        }
     }
 
     #[test]

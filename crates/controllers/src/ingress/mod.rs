@@ -18,6 +18,7 @@ mod status;
 mod surroundings;
 mod take_away;
 mod tell;
+mod watches;
 mod words;
 
 pub use admission::{admission, unsaid};
@@ -29,6 +30,7 @@ pub use operator::summary;
 pub use standing::{Stand, Standing};
 pub use status::status;
 pub use surroundings::{ClusterConfig, Surroundings};
+pub use watches::Watches;
 
 #[cfg(test)]
 mod tests;

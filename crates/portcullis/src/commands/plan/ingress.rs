@@ -200,7 +200,7 @@ pub(super) fn plan(
         _ => Vec::new(),
     };
     if let (Some(current), Some(wanted), false) = (&there.balanced, &wanted, waiting.is_empty())
-        && router::may_be_replaced(controller, current)
+        && router::may_be_replaced(controller, current, wanted)
     {
         // As the annotation says, it is replaced at once.
         let what: Vec<&str> = waiting.iter().map(|waits| waits.what.as_str()).collect();

@@ -11,7 +11,7 @@ use serde::Serialize;
 use tracing::info;
 
 use super::cache::{Cache, Kept};
-use super::pace::Paced;
+use super::pace::{Paced, SOON};
 use crate::router::{Step, patch, step};
 
 /// How often somebody else may be quicker before it is left for later.
@@ -112,7 +112,7 @@ where
             let is_open = (wanted.is_open)(have, object);
             let wait = paced.wait(K::KIND, name, is_open, Instant::now());
             if !wait.is_zero() {
-                return fought_over(&whole(), there(Some(Arc::clone(have))), Some(wait));
+                return fought_over(&whole(), there(Some(Arc::clone(have))), wait);
             }
         }
         let tried = match (&next, &have) {
@@ -154,14 +154,15 @@ where
             Err(problem) => return failed(&place::<K>(cache.namespace(), name), there(have), &problem),
         }
     }
-    fought_over(&place::<K>(cache.namespace(), name), have, None)
+    // Who was quicker each time may give up now, and must not leave anything open for long.
+    fought_over(&place::<K>(cache.namespace(), name), have, SOON)
 }
 
-fn fought_over<K>(place: &str, object: Option<Arc<K>>, again: Option<Duration>) -> Done<K> {
+fn fought_over<K>(place: &str, object: Option<Arc<K>>, again: Duration) -> Done<K> {
     let why = format!(
         "{place} is changed by somebody else again and again. It is put right now and then. Find out who else looks after it."
     );
-    Done { object, failure: Some(Failure { again, ..Failure::new(why) }), ..Done::default() }
+    Done { object, failure: Some(Failure { again: Some(again), ..Failure::new(why) }), ..Done::default() }
 }
 
 fn failed<K: k8s_openapi::Resource>(place: &str, object: Option<Arc<K>>, problem: &kube::Error) -> Done<K> {

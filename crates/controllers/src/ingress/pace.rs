@@ -8,6 +8,9 @@ use std::time::{Duration, Instant};
 const AT_ONCE: u32 = 3;
 const FIRST: Duration = Duration::from_secs(1);
 
+/// The longest that anything is left that lets in whom it should not.
+pub(super) const SOON: Duration = Duration::from_secs(10);
+
 /// How something that somebody else changes is dealt with.
 struct Manner {
     /// The longest pause.
@@ -18,7 +21,7 @@ struct Manner {
 
 /// What lets in whom it should not is never left for long. Whoever writes it again at once has it so anyway; but who gives up, or
 /// only comes now and then, must not have it stand because of a pause.
-const OPEN: Manner = Manner { longest: Duration::from_secs(10), held: Duration::from_secs(60) };
+const OPEN: Manner = Manner { longest: SOON, held: Duration::from_secs(60) };
 
 /// Everything else can wait, and costs a rollout each time.
 const OTHER: Manner = Manner { longest: Duration::from_secs(600), held: Duration::from_secs(1200) };

@@ -380,6 +380,18 @@ fn routers_have_the_rights_that_they_need() {
     }
 }
 
+/// Who comes to an OpenShift cluster finds load balancers there, which are somebody else's.
+#[test]
+fn on_openshift_no_class_is_chosen_for_anybody() {
+    let overlay = deploy("kustomize/ingress-openshift");
+    let built = output(find("kubectl").unwrap(), &["kustomize", &overlay]).unwrap();
+    let overrides = objects(&built)
+        .into_iter()
+        .find_map(|object| object["data"]["overrides.yaml"].as_str().map(str::to_owned))
+        .unwrap();
+    assert!(!overrides.lines().any(|line| line.trim_start().starts_with("loadBalancerClass")), "{overrides}");
+}
+
 /// The rights of the overlay suffice for all that an `IngressController` can ask for, and for nothing in other namespaces.
 #[test]
 fn ingress_controllers_are_looked_after_with_the_rights_for_it() {

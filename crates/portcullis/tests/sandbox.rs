@@ -129,6 +129,17 @@ fn an_ingress_controller_to_look_at() {
     assert_eq!(first["name"], "default");
     assert_eq!(first["domain"], "apps.example.com");
     assert!(first["address"].as_str().unwrap().contains(".elb."), "{first}");
+    // The instances of the simulator are Nodes, and its load balancer sends to them.
+    let ids = in_sandbox(&directory, "kubectl get nodes -o jsonpath='{.items[*].spec.providerID}'");
+    let ids: Vec<&str> = ids.split_whitespace().collect();
+    assert!(
+        !ids.is_empty() && ids.iter().all(|id| id.starts_with("aws:///") && id.contains("/i-")),
+        "{ids:?}"
+    );
+    eventually("they are behind both of its ports", || {
+        let text = in_sandbox(&directory, "portcullis get services --members -o json");
+        serde_json::from_str::<Value>(&text).unwrap()[0]["members"]["all"] == 2 * ids.len()
+    });
     assert_eq!((&first["rangesFrom"], &first["ranges"]), (&json!("spec"), &json!(["203.0.113.0/24"])));
     eventually("its ranges are enforced", || seen()["enforced"]["status"] == "True");
 

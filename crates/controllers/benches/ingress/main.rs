@@ -70,11 +70,12 @@ async fn measure() {
         time.as_secs_f64(),
         f64::from(u32::try_from(writes.all()).unwrap()) / time.as_secs_f64()
     );
-    let kept = writes.most_of_one_service <= 1 && writes.most_of_one_deployment <= 1;
+    let most = [writes.most_of_one_service, writes.most_of_one_deployment, writes.most_of_one_budget];
+    let kept = most.iter().all(|count| *count <= 1);
     println!(
         "{:<44} {:>8}   {}",
-        "  at most, of one Service and one Deployment",
-        format!("{} + {}", writes.most_of_one_service, writes.most_of_one_deployment),
+        "  at most, of one Service, Deployment, budget",
+        most.map(|count| count.to_string()).join(" + "),
         mark(kept)
     );
 
@@ -144,7 +145,12 @@ async fn measure() {
         mark(writes.ours <= expected)
     );
     let memory = ours.memory();
-    println!("\nmemory: {} MB of {} {}", memory / 1_000_000, MEMORY / 1_000_000, mark(memory < MEMORY));
+    println!(
+        "\nmemory, at most: {} MB of {} {}",
+        memory / 1_000_000,
+        MEMORY / 1_000_000,
+        mark(memory < MEMORY)
+    );
 }
 
 fn spread(times: &mut [Duration]) -> (Duration, Duration) {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use futures_util::StreamExt;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::{NamespaceResourceScope, Resource};
 use kube::ResourceExt;
 use kube::api::{Api, WatchEvent, WatchParams};
@@ -43,6 +44,7 @@ pub(crate) struct Writes {
     pub(crate) ours: usize,
     pub(crate) most_of_one_service: usize,
     pub(crate) most_of_one_deployment: usize,
+    pub(crate) most_of_one_budget: usize,
 }
 
 impl Writes {
@@ -77,6 +79,7 @@ impl Seen {
         seen.follow(Api::<Service>::namespaced(client.clone(), ROUTERS), true, keep).await;
         seen.follow(Api::<Service>::namespaced(client.clone(), FLOOR), false, keep).await;
         seen.follow(Api::<Deployment>::namespaced(client.clone(), ROUTERS), true, |_, _| {}).await;
+        seen.follow(Api::<PodDisruptionBudget>::namespaced(client.clone(), ROUTERS), true, |_, _| {}).await;
         seen
     }
 
@@ -126,6 +129,7 @@ impl Seen {
             ours: written.values().sum(),
             most_of_one_service: most(Service::KIND),
             most_of_one_deployment: most(Deployment::KIND),
+            most_of_one_budget: most(PodDisruptionBudget::KIND),
         }
     }
 

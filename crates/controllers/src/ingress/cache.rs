@@ -14,6 +14,8 @@ use kube::{Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
+use super::watches::Watches;
+
 /// An object that can be kept.
 pub(super) trait Kept:
     Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + Sync + 'static
@@ -64,11 +66,14 @@ impl<K: Kept> Cache<K> {
         api: Api<K>,
         namespace: &str,
         config: watcher::Config,
+        watches: &Watches,
         tell: F,
     ) -> (Self, impl Future<Output = ()> + use<K, F>) {
         let (store, writer) = reflector::store();
         let own = Own::default();
         let cache = Cache { store, own: Arc::clone(&own), namespace: namespace.to_owned() };
+        let (watches, kind) = (watches.clone(), K::kind(&()));
+        watches.expect(&kind);
         let watching = async move {
             let events = watcher(api, config).default_backoff().modify(lean).reflect(writer);
             pin_mut!(events);
@@ -94,10 +99,14 @@ impl<K: Kept> Cache<K> {
                     }
                     Ok(watcher::Event::InitDone) => {
                         *lock(&own) = Written::default();
+                        watches.have(&kind);
                         tell(Told::All);
                     }
                     Ok(watcher::Event::Init | watcher::Event::InitApply(_)) => {}
-                    Err(problem) => warn!(kind = %K::kind(&()), %problem, "objects cannot be watched"),
+                    Err(problem) => {
+                        warn!(%kind, %problem, "objects cannot be watched");
+                        watches.lack(&kind, &problem.to_string());
+                    }
                 }
             }
         };

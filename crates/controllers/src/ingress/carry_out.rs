@@ -1,6 +1,7 @@
 //! Has the API hold one object as it is wanted.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use k8s_openapi::Metadata;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -10,6 +11,7 @@ use serde::Serialize;
 use tracing::info;
 
 use super::cache::{Cache, Kept};
+use super::pace::{Paced, SOON};
 use crate::router::{Step, patch, step};
 
 /// How often somebody else may be quicker before it is left for later.
@@ -25,13 +27,11 @@ pub(super) struct Done<K> {
     pub(super) waits: Option<String>,
     /// Whether anything was written.
     pub(super) written: bool,
-    /// Whether that changed what was there.
-    pub(super) corrected: bool,
 }
 
 impl<K> Default for Done<K> {
     fn default() -> Self {
-        Done { object: None, failure: None, waits: None, written: false, corrected: false }
+        Done { object: None, failure: None, waits: None, written: false }
     }
 }
 
@@ -41,6 +41,14 @@ pub(super) struct Failure {
     pub(super) why: String,
     /// Whether what it belongs in is missing.
     pub(super) no_namespace: bool,
+    /// After which time it can be put right, if it has to wait for nothing else.
+    pub(super) again: Option<Duration>,
+}
+
+impl Failure {
+    pub(super) fn new(why: String) -> Self {
+        Failure { why, no_namespace: false, again: None }
+    }
 }
 
 /// What is wanted of one object.
@@ -53,8 +61,10 @@ pub(super) struct Wanted<'a, K> {
     pub(super) is_ours: &'a (dyn Fn(&ObjectMeta) -> bool + Sync),
     /// What has to change.
     pub(super) changed: fn(&K, &K) -> Option<K>,
-    /// Whether one that is there may be changed now.
-    pub(super) may_change: bool,
+    /// Whether one that is there lets in whom it should not; what it should be comes second.
+    pub(super) is_open: fn(&K, &K) -> bool,
+    /// How often it is put back.
+    pub(super) paced: Option<Paced<'a>>,
     /// Only say what would be done.
     pub(super) observe: bool,
 }
@@ -62,7 +72,15 @@ pub(super) struct Wanted<'a, K> {
 impl<'a, K> Wanted<'a, K> {
     /// That there is none.
     pub(super) fn gone(name: &'a str, is_ours: &'a (dyn Fn(&ObjectMeta) -> bool + Sync)) -> Self {
-        Wanted { name, object: None, is_ours, changed: |_, _| None, may_change: false, observe: false }
+        Wanted {
+            name,
+            object: None,
+            is_ours,
+            changed: |_, _| None,
+            is_open: |_, _| false,
+            paced: None,
+            observe: false,
+        }
     }
 }
 
@@ -90,13 +108,19 @@ where
             let waits = Some(format!("{} would be changed, and is only looked at.", whole()));
             return Done { waits, ..done(there(have), false) };
         }
+        if let (Step::Change(object), Some(have), Some(paced)) = (&next, &have, &wanted.paced) {
+            let is_open = (wanted.is_open)(have, object);
+            let wait = paced.wait(K::KIND, name, is_open, Instant::now());
+            if !wait.is_zero() {
+                return fought_over(&whole(), there(Some(Arc::clone(have))), wait);
+            }
+        }
         let tried = match (&next, &have) {
             (Step::Nothing, _) => return done(there(have), false),
             (Step::Foreign(problem), _) => {
                 let why = format!("{} {} {}", problem.what, problem.state, problem.remedy);
                 return failure(None, why, false);
             }
-            (Step::Change(_), _) if !wanted.may_change => break,
             (Step::Create(object), _) => api.create(&PostParams::default(), object).await.map(Some),
             (Step::Change(object), Some(have)) => {
                 let patch = Patch::Merge(patch(&**have, object));
@@ -111,8 +135,10 @@ where
         };
         match tried {
             Ok(Some(object)) => {
-                let corrected = have.is_some();
-                return Done { corrected, ..done(Some(cache.wrote(object)), true) };
+                if let (Some(_), Some(paced)) = (&have, &wanted.paced) {
+                    paced.corrected(K::KIND, name, Instant::now());
+                }
+                return done(Some(cache.wrote(object)), true);
             }
             Ok(None) => return done(None, true),
             // Somebody was quicker: what they did decides anew.
@@ -128,11 +154,15 @@ where
             Err(problem) => return failed(&place::<K>(cache.namespace(), name), there(have), &problem),
         }
     }
+    // Who was quicker each time may give up now, and must not leave anything open for long.
+    fought_over(&place::<K>(cache.namespace(), name), have, SOON)
+}
+
+fn fought_over<K>(place: &str, object: Option<Arc<K>>, again: Duration) -> Done<K> {
     let why = format!(
-        "{} is changed by somebody else again and again. It is put right now and then. Find out who else looks after it.",
-        place::<K>(cache.namespace(), name)
+        "{place} is changed by somebody else again and again. It is put right now and then. Find out who else looks after it."
     );
-    failure(have, why, false)
+    Done { object, failure: Some(Failure { again: Some(again), ..Failure::new(why) }), ..Done::default() }
 }
 
 fn failed<K: k8s_openapi::Resource>(place: &str, object: Option<Arc<K>>, problem: &kube::Error) -> Done<K> {
@@ -154,7 +184,7 @@ fn failed<K: k8s_openapi::Resource>(place: &str, object: Option<Arc<K>>, problem
 }
 
 fn failure<K>(object: Option<Arc<K>>, why: String, no_namespace: bool) -> Done<K> {
-    Done { object, failure: Some(Failure { why, no_namespace }), ..Done::default() }
+    Done { object, failure: Some(Failure { no_namespace, ..Failure::new(why) }), ..Done::default() }
 }
 
 fn place<K: k8s_openapi::Resource>(namespace: &str, name: &str) -> String {

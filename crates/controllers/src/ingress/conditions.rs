@@ -61,7 +61,8 @@ pub fn conditions(look: &Look<'_>) -> Conditions {
         all.push(load_balancer_ready(look));
     }
     all.push(load_balancer_progressing(look));
-    if look.is_balanced() {
+    // Ranges that nobody could apply are told of, too.
+    if look.is_balanced() || !look.controller.wanted_ranges().is_empty() {
         let (is, reason, message) = enforcement::enforced(look);
         all.push(condition("SourceRangesEnforced", is, reason, &message));
     }

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::{StreamExt, TryStreamExt, stream};
+use futures_util::{StreamExt, stream};
+use k8s_openapi::Resource as _;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Event, Service};
 use kube::api::Api;
@@ -20,6 +21,7 @@ use tracing::warn;
 use super::cache::{Cache, Told, is_newer, lean};
 use super::others::Others;
 use super::pace::Pace;
+use super::watches::Watches;
 use super::words::Words;
 use super::{Enforcer, Standing, shared};
 use crate::events::Events;
@@ -61,6 +63,7 @@ pub struct IngressControllers {
     client: Client,
     settings: IngressSettings,
     standing: Standing,
+    watches: Watches,
 }
 
 pub(super) struct Context {
@@ -86,13 +89,20 @@ pub(super) struct Context {
 /// Nothing goes wrong that is not dealt with where it does.
 type Never = std::convert::Infallible;
 
-/// It did not come to its end, and is tried again later.
-pub(super) struct Again;
+/// It did not come to its end, and is tried again later; after this time at the latest.
+pub(super) struct Again(pub(super) Option<Duration>);
 
 impl IngressControllers {
     /// Looks after them so.
     pub fn new(client: Client, settings: IngressSettings) -> Self {
-        IngressControllers { client, settings, standing: Standing::default() }
+        let watches = Watches::default();
+        watches.expect(IngressController::KIND);
+        IngressControllers { client, settings, standing: Standing::default(), watches }
+    }
+
+    /// What is missing, while they are looked after.
+    pub fn watches(&self) -> Watches {
+        self.watches.clone()
     }
 
     /// How they stand, while they are looked after.
@@ -102,7 +112,7 @@ impl IngressControllers {
 
     /// Does so until it is dropped.
     pub async fn run(self) {
-        let IngressControllers { client, settings, standing } = self;
+        let IngressControllers { client, settings, standing, watches } = self;
         let (one, ones) = mpsc::unbounded_channel();
         let (all, alls) = mpsc::unbounded_channel();
         let namespace = settings.namespace.clone();
@@ -116,21 +126,24 @@ impl IngressControllers {
             Api::namespaced(client.clone(), &routers),
             &routers,
             owned.clone(),
+            &watches,
             owner_told(hear.clone()),
         );
         let (deployments, watching_deployments) = Cache::watch(
             Api::namespaced(client.clone(), &routers),
             &routers,
             owned,
+            &watches,
             owner_told(hear.clone()),
         );
-        let (others, watching_others) = Others::watch(&client, &settings.router, hear.clone());
+        let (others, watching_others) = Others::watch(&client, &settings.router, &watches, hear.clone());
         let failing =
             watcher::Config::default().fields("reason=SyncLoadBalancerFailed,involvedObject.kind=Service");
         let (failures, watching_failures) = Cache::watch(
             Api::namespaced(client.clone(), &routers),
             &routers,
             failing,
+            &watches,
             move |told: Told<'_, Event>| {
                 let Told::Object(event) = told else { return };
                 let service = event.involved_object.name.as_deref().unwrap_or_default();
@@ -146,15 +159,7 @@ impl IngressControllers {
             .default_backoff()
             .modify(lean)
             .reflect(writer)
-            .inspect_ok({
-                let standing = standing.clone();
-                // Who is gone without a word is counted no more.
-                move |event| {
-                    if let watcher::Event::Delete(gone) = event {
-                        standing.forget(gone.name());
-                    }
-                }
-            })
+            .inspect(noting(standing.clone(), controllers.clone(), watches))
             .touched_objects();
         let controller = Controller::for_stream(events, controllers.clone())
             .with_config(Config::default().concurrency(settings.concurrency))
@@ -203,6 +208,24 @@ impl IngressControllers {
     }
 }
 
+/// Takes note of who is there: who is gone without a word is counted no more.
+fn noting(
+    standing: Standing,
+    known: Store<IngressController>,
+    watches: Watches,
+) -> impl Fn(&Result<watcher::Event<IngressController>, watcher::Error>) {
+    move |event| match event {
+        Ok(watcher::Event::Delete(gone)) => standing.forget(gone.name()),
+        Ok(watcher::Event::InitDone) => {
+            let known = known.state();
+            standing.keep(|name| known.iter().any(|one| one.name() == name));
+            watches.have(IngressController::KIND);
+        }
+        Ok(_) => {}
+        Err(problem) => watches.lack(IngressController::KIND, &format!("{problem}. {NOT_INSTALLED}")),
+    }
+}
+
 /// Hears whose object changed.
 pub(super) fn owner_told<K: Resource>(hear: impl Fn(Option<String>)) -> impl Fn(Told<'_, K>) {
     move |told| match told {
@@ -220,14 +243,17 @@ async fn reconcile(controller: Arc<IngressController>, context: Arc<Context>) ->
     let controller = context.newest(controller);
     let done = Box::pin(context.reconcile(&controller)).await;
     let mut failures = context.failures();
-    if let Ok(again) = done {
-        failures.remove(&name);
-        return Ok(again.map_or_else(Action::await_change, Action::requeue));
-    }
+    let latest = match done {
+        Ok(again) => {
+            failures.remove(&name);
+            return Ok(again.map_or_else(Action::await_change, Action::requeue));
+        }
+        Err(Again(latest)) => latest.unwrap_or(BACKOFF.1),
+    };
     let count = failures.entry(name).or_default();
     *count += 1;
     let (first, most) = BACKOFF;
-    Ok(Action::requeue((first * 2_u32.saturating_pow(*count - 1).min(1000)).min(most)))
+    Ok(Action::requeue((first * 2_u32.saturating_pow(*count - 1).min(1000)).min(most).min(latest)))
 }
 
 impl Context {

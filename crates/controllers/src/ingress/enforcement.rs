@@ -3,11 +3,11 @@
 //! A Service with ranges looks the same whether somebody acts on them or nobody does. So it is said, and only called true
 //! by who knows.
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
 use portcullis_core::{Cidr, Family};
 use portcullis_kube_api::enforced;
 use portcullis_kube_api::ingress::ConditionStatus;
-use portcullis_kube_api::ingress::ranges::Effective;
+use portcullis_kube_api::ingress::ranges::{Effective, Place, Said, effective};
 
 use super::Look;
 
@@ -29,11 +29,21 @@ pub enum Enforcer {
 pub(super) fn enforced(look: &Look<'_>) -> (ConditionStatus, &'static str, String) {
     let no = |reason, message| (ConditionStatus::False, reason, message);
     let unknown = |reason, message| (ConditionStatus::Unknown, reason, message);
+    let wanted = look.controller.wanted_ranges();
+    if !look.is_balanced() {
+        return no(
+            "NotApplied",
+            format!(
+                "The strategy {} has no load balancer that would read the ranges of IngressController {}: whoever reaches its routers may connect. Limit clients elsewhere.",
+                look.strategy.type_.as_str(),
+                look.controller.name()
+            ),
+        );
+    }
     let Some(service) = look.service else {
         return unknown("NoService", "There is no load balancer Service yet.".to_owned());
     };
     let (key, found) = (look.service_key(), look.effective());
-    let wanted = look.controller.wanted_ranges();
     if !wanted.is_empty() && look.said().field != wanted {
         return no(
             "NotApplied",
@@ -65,7 +75,14 @@ pub(super) fn enforced(look: &Look<'_>) -> (ConditionStatus, &'static str, Strin
         }
         None => {}
     }
-    match look.enforcer {
+    by_enforcer(service, look.enforcer)
+}
+
+/// Whether the ranges of a Service do, where no provider says so on it: status, reason and message.
+pub fn by_enforcer(service: &Service, enforcer: &Enforcer) -> (ConditionStatus, &'static str, String) {
+    let no = |reason, message| (ConditionStatus::False, reason, message);
+    let (key, found) = (key(service), effective(Said::by(service)));
+    match enforcer {
         Enforcer::Everywhere(who) => (
             ConditionStatus::True,
             "Enforced",
@@ -78,7 +95,8 @@ pub(super) fn enforced(look: &Look<'_>) -> (ConditionStatus, &'static str, Strin
                 "{who} does not read the ranges of Service {key}: everybody may connect. Limit clients elsewhere, or have the load balancer made by a provider that limits them."
             ),
         ),
-        Enforcer::Unknown => unknown(
+        Enforcer::Unknown => (
+            ConditionStatus::Unknown,
             "NotKnown",
             format!(
                 "It is not known whether anything in this cluster reads the ranges of Service {key}. Try to connect from outside them."
@@ -89,6 +107,14 @@ pub(super) fn enforced(look: &Look<'_>) -> (ConditionStatus, &'static str, Strin
 
 fn by_kube_proxy(service: &Service, key: &str, found: &Effective) -> (ConditionStatus, &'static str, String) {
     let no = |reason, message| (ConditionStatus::False, reason, message);
+    if found.place == Some(Place::Annotation) {
+        return no(
+            "Ignored",
+            format!(
+                "kube-proxy does not read the annotation of Service {key}: everybody may connect. Move its ranges to spec.endpointPublishingStrategy.loadBalancer.allowedSourceRanges of the IngressController."
+            ),
+        );
+    }
     let spec = service.spec.clone().unwrap_or_default();
     let listed: Vec<Family> = found
         .ranges
@@ -124,14 +150,27 @@ fn by_kube_proxy(service: &Service, key: &str, found: &Effective) -> (ConditionS
         );
     }
     let addresses = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-    let mut addresses = addresses.and_then(|found| found.ingress.as_ref()).into_iter().flatten();
-    // One of which others say that they pass traffic on is nothing to kube-proxy.
-    let is_seen = |mode: Option<&str>| mode.is_none_or(|mode| mode == "VIP");
-    if !addresses.any(|address| address.ip.is_some() && is_seen(address.ip_mode.as_deref())) {
+    let addresses = addresses.and_then(|found| found.ingress.clone()).unwrap_or_default();
+    // One of which others say that they pass traffic on is nothing to kube-proxy, and neither is a name.
+    let is_seen = |address: &&LoadBalancerIngress| {
+        address.ip.is_some() && address.ip_mode.as_deref().is_none_or(|mode| mode == "VIP")
+    };
+    if !addresses.iter().any(|address| is_seen(&address)) {
         return (
             ConditionStatus::Unknown,
             "NoAddress",
             format!("Service {key} has no address that kube-proxy would see traffic for."),
+        );
+    }
+    if let Some(other) = addresses.iter().find(|address| !is_seen(address)) {
+        let other = other.ip.as_ref().or(other.hostname.as_ref());
+        return (
+            ConditionStatus::Unknown,
+            "NotKnown",
+            format!(
+                "Service {key} is also reached by {}, where others pass traffic on and kube-proxy does not see clients. Try to connect there from outside its ranges.",
+                other.map_or("another address", String::as_str)
+            ),
         );
     }
     (
@@ -139,4 +178,11 @@ fn by_kube_proxy(service: &Service, key: &str, found: &Effective) -> (ConditionS
         "Enforced",
         format!("kube-proxy keeps out whom the ranges of Service {key} do not let in."),
     )
+}
+
+/// A Service, by namespace and name.
+fn key(service: &Service) -> String {
+    let metadata = &service.metadata;
+    let text = |part: &Option<String>| part.clone().unwrap_or_default();
+    format!("{}/{}", text(&metadata.namespace), text(&metadata.name))
 }

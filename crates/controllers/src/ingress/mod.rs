@@ -18,17 +18,19 @@ mod status;
 mod surroundings;
 mod take_away;
 mod tell;
+mod watches;
 mod words;
 
 pub use admission::{admission, unsaid};
 pub use conditions::{Conditions, conditions};
 pub use controller::{IngressControllers, IngressSettings};
-pub use enforcement::Enforcer;
+pub use enforcement::{Enforcer, by_enforcer};
 pub use look::Look;
 pub use operator::summary;
 pub use standing::{Stand, Standing};
 pub use status::status;
 pub use surroundings::{ClusterConfig, Surroundings};
+pub use watches::Watches;
 
 #[cfg(test)]
 mod tests;

@@ -139,9 +139,10 @@ impl Context {
         let kind = GroupVersionKind::gvk("config.openshift.io", "v1", "ClusterOperator");
         let resource = ApiResource::from_gvk_with_plural(&kind, "clusteroperators");
         let api: Api<DynamicObject> = Api::all_with(self.client.clone(), &resource);
+        let mut failures = 0;
         loop {
             // Whether something changed or it is simply time, it is looked at.
-            let _ = timeout(LOOK_AGAIN, self.standing.changed()).await;
+            let _ = timeout(pause(failures), self.standing.changed()).await;
             sleep(GATHER).await;
             let all = self.standing.all();
             // Who is not looked at yet may be well; who goes may wait for others for long.
@@ -150,12 +151,27 @@ impl Context {
                 continue;
             }
             match tell(&api, &resource, &self.settings, &all).await {
-                Ok(true) => {}
+                Ok(true) => failures = 0,
                 // There is no such type here. It may come.
                 Ok(false) => sleep(LOOK_AGAIN).await,
-                Err(problem) => warn!(%problem, "the ClusterOperator {NAME} cannot be written"),
+                Err(problem) => {
+                    failures += 1;
+                    // Who lost against somebody else decides anew, on what they wrote.
+                    let lost = matches!(&problem, kube::Error::Api(status) if status.code == 409);
+                    if !lost {
+                        warn!(%problem, "the ClusterOperator {NAME} cannot be written");
+                    }
+                }
             }
         }
+    }
+}
+
+/// How long is waited for news: not for long after failures.
+fn pause(failures: u32) -> Duration {
+    match failures {
+        0 => LOOK_AGAIN,
+        count => GATHER.saturating_mul(2_u32.saturating_pow(count - 1)).min(LOOK_AGAIN),
     }
 }
 
@@ -185,7 +201,9 @@ async fn tell(
         info!(%status, "this would be the status of the ClusterOperator {NAME}");
         return Ok(true);
     }
-    let patch = Patch::Merge(json!({"status": status}));
+    // Refused if somebody wrote meanwhile: the list of conditions is written as a whole, and others' are in it.
+    let version = found.metadata.resource_version.as_ref();
+    let patch = Patch::Merge(json!({"metadata": {"resourceVersion": version}, "status": status}));
     api.patch_status(NAME, &PatchParams::default(), &patch).await.map(|_| true)
 }
 
@@ -321,6 +339,12 @@ mod tests {
             });
             assert_eq!(told(&all), expected, "{what}");
         }
+    }
+
+    #[test]
+    fn after_failures_it_is_tried_again_soon() {
+        let pauses: Vec<u64> = [0, 1, 2, 3, 9, 10, 40].map(|count| pause(count).as_secs()).into();
+        assert_eq!(pauses, [300, 1, 2, 4, 256, 300, 300]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::cache::{Cache, Kept};
 use super::carry_out::{Failure, Wanted, carry_out};
 use super::controller::{Context, owner_told};
 use super::reconcile::named;
+use super::watches::Watches;
 use crate::router::{self, RouterSettings, ServiceMonitor, is_of};
 
 /// How often what is copied is looked at: nobody tells when it changes.
@@ -40,21 +41,24 @@ impl Others {
     pub(super) fn watch<F: Fn(Option<String>) + Clone>(
         client: &Client,
         settings: &RouterSettings,
+        watches: &Watches,
         hear: F,
     ) -> (Self, impl Future<Output = ()> + use<F>) {
         let routers = &settings.namespace;
         let owned = || watcher::Config::default().labels(OWNING_LABEL);
         let within = || Api::namespaced(client.clone(), routers);
-        let (configs, of_configs) = Cache::watch(within(), routers, owned(), owner_told(hear.clone()));
+        let (configs, of_configs) =
+            Cache::watch(within(), routers, owned(), watches, owner_told(hear.clone()));
         let within = || Api::namespaced(client.clone(), routers);
-        let (budgets, of_budgets) = Cache::watch(within(), routers, owned(), owner_told(hear.clone()));
+        let (budgets, of_budgets) =
+            Cache::watch(within(), routers, owned(), watches, owner_told(hear.clone()));
         let classes = settings
             .openshift
-            .then(|| Cache::watch(Api::all(client.clone()), "", owned(), owner_told(hear.clone())));
+            .then(|| Cache::watch(Api::all(client.clone()), "", owned(), watches, owner_told(hear.clone())));
         let (classes, of_classes) = classes.unzip();
         let monitors = (settings.openshift && settings.monitoring).then(|| {
             let api = Api::namespaced(client.clone(), routers);
-            Cache::watch(api, routers, owned(), owner_told(hear))
+            Cache::watch(api, routers, owned(), watches, owner_told(hear))
         });
         let (monitors, of_monitors) = monitors.unzip();
         let watching = async {
@@ -196,7 +200,9 @@ impl Context {
     {
         let is_ours = |metadata: &_| is_of(metadata, controller.name(), &self.settings.router);
         let observe = self.settings.observe;
-        let wanted = Wanted { name, object, is_ours: &is_ours, changed, may_change: true, observe };
+        let paced = Some(self.paced(controller));
+        let wanted =
+            Wanted { name, object, is_ours: &is_ours, changed, is_open: |_, _| false, paced, observe };
         carry_out(api, cache, wanted).await.failure
     }
 }
@@ -223,5 +229,5 @@ fn mounts(deployment: &Deployment, secret: &str) -> bool {
 }
 
 fn failure(why: String) -> Failure {
-    Failure { why, no_namespace: false }
+    Failure::new(why)
 }

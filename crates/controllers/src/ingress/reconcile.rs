@@ -1,7 +1,7 @@
 //! Has everything as one `IngressController` wants it.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Service;
@@ -13,6 +13,7 @@ use tracing::warn;
 
 use super::carry_out::{Done, Failure, Wanted, carry_out};
 use super::controller::{Again, Context, LOOK_AGAIN};
+use super::pace::Paced;
 use super::{Look, Stand, admission, conditions, others, shared, unsaid};
 use crate::events::Weight;
 use crate::router::{self, Present, Replacement, belongs_to, replacement, strategy};
@@ -39,14 +40,15 @@ impl Context {
             (deployment, found(self.services.get(&name), &controller), Vec::new())
         };
         let why = |failure: &Failure| failure.why.clone();
-        let failures: Vec<String> = service.failure.iter().map(why).chain(service.waits.clone()).collect();
         let router_failures = deployment.failure.iter().chain(&other).map(why);
         let router_failures: Vec<String> = router_failures.chain(deployment.waits.clone()).collect();
-        let mut replacements = if refusals.is_empty() {
+        let (mut replacements, not_replaced) = if refusals.is_empty() {
             self.replace(&controller, service.object.as_deref()).await
         } else {
-            Vec::new()
+            (Vec::new(), None)
         };
+        let failures = service.failure.iter().chain(&not_replaced).map(why);
+        let failures: Vec<String> = failures.chain(service.waits.clone()).collect();
         let told = self.tell_not_carried_out(&controller).await;
         let unchangeable = unchangeable(&controller).into_iter();
         replacements.extend(
@@ -71,17 +73,19 @@ impl Context {
         let conditions = conditions(&look);
         let stand = Stand { conditions: conditions.all.clone(), to_be_moved: conditions.to_be_moved.clone() };
         self.standing.set(controller.name(), stand);
-        self.tell_status(&look, &conditions).await?;
-        let failed: Vec<&Failure> = deployment.failure.iter().chain(&service.failure).chain(&other).collect();
+        let failed = deployment.failure.iter().chain(&service.failure).chain(&other).chain(&not_replaced);
+        let failed: Vec<&Failure> = failed.collect();
+        // Before the status is written: that may be refused, too.
         for failure in &failed {
             warn!(controller = controller.name(), why = failure.why, "it is not as wanted");
             self.tell(&controller, Weight::Warning, "SyncFailed", &failure.why).await;
         }
+        self.tell_status(&look, &conditions).await?;
         if failed.iter().any(|failure| failure.no_namespace) {
             shared::ensure(&self.client, router, self.settings.observe).await;
         }
         if !failed.is_empty() {
-            return Err(Again);
+            return Err(Again(failed.iter().filter_map(|failure| failure.again).min()));
         }
         // Another one may give its domain up.
         let refused = (!refusals.is_empty()).then_some(LOOK_AGAIN);
@@ -117,14 +121,15 @@ impl Context {
         let is_ours = |metadata: &_| belongs_to(metadata, controller.name());
         let services: Api<Service> = Api::namespaced(self.client.clone(), &router.namespace);
         let observe = self.settings.observe;
-        let generation = controller.metadata.generation;
+        let paced = Some(self.paced(controller));
         let name = named("router", controller);
         let balanced = Wanted {
             name: &name,
             object: router::load_balancer_service(controller, router),
             is_ours: &is_ours,
             changed: router::changed_load_balancer,
-            may_change: self.pace.allows(&name, generation, Instant::now()),
+            is_open: router::lets_in_more,
+            paced,
             observe,
         };
         let (internal_name, port_name) =
@@ -134,7 +139,8 @@ impl Context {
             object,
             is_ours: &is_ours,
             changed: router::changed,
-            may_change: true,
+            is_open: |_, _| false,
+            paced,
             observe,
         };
         let internal = other(&internal_name, router::internal_service(controller, router));
@@ -148,11 +154,14 @@ impl Context {
             carry_out(&services, &self.services, on_ports),
             self.carry_out_others(controller, true),
         );
-        if balanced.corrected {
-            self.pace.corrected(&name, generation, Instant::now());
-        }
         failures.extend(internal.failure.into_iter().chain(on_ports.failure).chain(others));
         (deployment, balanced, failures)
+    }
+
+    /// How often its objects are put back.
+    pub(super) fn paced<'a>(&'a self, controller: &'a IngressController) -> Paced<'a> {
+        let (pace, generation) = (&self.pace, controller.metadata.generation);
+        Paced { pace, controller: controller.name(), generation }
     }
 
     /// Has its routers as wanted, and what they read.
@@ -173,7 +182,8 @@ impl Context {
             object: router::deployment(controller, router, &present),
             is_ours: &|metadata: &_| belongs_to(metadata, controller.name()),
             changed: router::changed_deployment,
-            may_change: true,
+            is_open: |_, _| false,
+            paced: Some(self.paced(controller)),
             observe: self.settings.observe,
         };
         let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), &router.namespace);
@@ -182,30 +192,41 @@ impl Context {
         (done, failures)
     }
 
-    /// What needs another load balancer; if the administrator said so beforehand, it gets one.
-    async fn replace(&self, controller: &IngressController, current: Option<&Service>) -> Vec<Replacement> {
+    /// What needs another load balancer; if the administrator said so beforehand, it gets one. And why it does not, if that is
+    /// refused.
+    async fn replace(
+        &self,
+        controller: &IngressController,
+        current: Option<&Service>,
+    ) -> (Vec<Replacement>, Option<Failure>) {
         let router = &self.settings.router;
         let (Some(current), Some(desired)) = (current, router::load_balancer_service(controller, router))
         else {
-            return Vec::new();
+            return (Vec::new(), None);
         };
         let found = replacement(controller, current, &desired, router);
         let goes = current.metadata.deletion_timestamp.is_some();
-        let may_go = router::may_be_replaced(controller, current);
+        let may_go = router::may_be_replaced(controller, current, &desired);
         if found.is_empty() || goes || self.settings.observe || !may_go {
-            return found;
+            return (found, None);
         }
         let what: Vec<&str> = found.iter().map(|one| one.what.as_str()).collect();
         let message = format!("Its load balancer is replaced by one with another {}.", what.join(" and "));
         self.tell(controller, Weight::Normal, "ReplacingLoadBalancer", &message).await;
         let api: Api<Service> = Api::namespaced(self.client.clone(), &router.namespace);
         let uid = Preconditions { uid: current.uid(), ..Preconditions::default() };
-        if let Err(problem) =
-            api.delete(&current.name_any(), &DeleteParams::default().preconditions(uid)).await
-        {
-            warn!(controller = controller.name(), %problem, "its load balancer Service cannot be deleted");
-        }
-        found
+        let deleted = api.delete(&current.name_any(), &DeleteParams::default().preconditions(uid)).await;
+        let failure = match deleted {
+            Ok(_) => None,
+            // Somebody else did; what is there now is decided on anew.
+            Err(kube::Error::Api(status)) if matches!(status.code, 404 | 409) => None,
+            Err(problem) => Some(Failure::new(format!(
+                "Service {}/{} is to be replaced, and cannot be deleted: {problem}",
+                router.namespace,
+                current.name_any()
+            ))),
+        };
+        (found, failure)
     }
 
     /// What of it is not carried out. It is told by Events once, when it is new.

@@ -54,7 +54,32 @@ impl Standing {
         }
     }
 
+    /// Forgets all that are not to be kept.
+    pub(super) fn keep(&self, is_known: impl Fn(&str) -> bool) {
+        let mut all = self.lock();
+        let before = all.len();
+        all.retain(|name, _| is_known(name));
+        if all.len() < before {
+            self.0.changed.notify_one();
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Stand>> {
         self.0.all.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_not_known_any_more_is_forgotten() {
+        let standing = Standing::default();
+        for name in ["shop", "gone"] {
+            standing.set(name, Stand::default());
+        }
+        standing.keep(|name| name == "shop");
+        assert_eq!(standing.all().into_keys().collect::<Vec<_>>(), ["shop"]);
     }
 }

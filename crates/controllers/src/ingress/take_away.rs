@@ -31,7 +31,7 @@ impl Context {
         }
         let mut finalizers = controller.finalizers().to_vec();
         finalizers.push(FINALIZER.to_owned());
-        self.set_finalizers(controller, &finalizers).await?.ok_or(Again)
+        self.set_finalizers(controller, &finalizers).await?.ok_or(Again(None))
     }
 
     async fn set_finalizers(
@@ -47,7 +47,7 @@ impl Context {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
             Err(problem) => {
                 info!(controller = controller.name(), %problem, "its finalizers cannot be written");
-                Err(Again)
+                Err(Again(None))
             }
         }
     }
@@ -69,25 +69,25 @@ impl Context {
         }
         // Its routers serve until nothing sends to them any more.
         if left {
-            return Err(Again);
+            return Err(Again(None));
         }
         let name = named("router", controller);
         let done = carry_out(&deployments, &self.deployments, Wanted::gone(&name, &is_ours)).await;
         if done.object.is_some() || done.failure.is_some() {
-            return Err(Again);
+            return Err(Again(None));
         }
         let failures = self.take_others_away(controller).await;
         if let Some(failure) = failures.first() {
             warn!(controller = controller.name(), why = failure.why, "it cannot be let go of");
             self.tell(controller, Weight::Warning, "SyncFailed", &failure.why).await;
-            return Err(Again);
+            return Err(Again(None));
         }
         let mut finalizers = controller.finalizers().to_vec();
         finalizers.retain(|finalizer| finalizer != FINALIZER);
         self.set_finalizers(controller, &finalizers).await?;
         self.written().remove(controller.name());
         self.standing.forget(controller.name());
-        self.pace.forget(&named("router", controller));
+        self.pace.forget(controller.name());
         Ok(())
     }
 }

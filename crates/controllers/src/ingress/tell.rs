@@ -38,10 +38,14 @@ impl Context {
             }
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
             // It is told of soon, and looked at again then.
-            Err(kube::Error::Api(status)) if status.code == 409 => Err(Again),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(Again(None)),
             Err(problem) => {
                 warn!(controller = controller.name(), %problem, "its status cannot be written");
-                Err(Again)
+                let message = format!(
+                    "Its status cannot be written, and may be old: {problem}. Routers and Services go on."
+                );
+                self.tell(controller, Weight::Warning, "StatusNotWritten", &message).await;
+                Err(Again(None))
             }
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Service;
 use portcullis_kube_api::ingress::{
-    AwsLoadBalancerType, AwsParameters, IngressController, LoadBalancerStrategy, Options, Scope, Subnets,
+    AwsLoadBalancerType, AwsParameters, IngressController, LoadBalancerStrategy, Options, Scope, presentable,
     seconds,
 };
 
@@ -190,7 +190,8 @@ pub(super) fn kept(current: &Service, desired: &Service) -> Vec<(&'static str, O
     all
 }
 
-/// A load balancer as its Service has it, where that is another than wanted until it is replaced.
+/// A load balancer as its Service has it, where that is another than wanted until it is replaced; without what no
+/// `IngressController` may have.
 pub fn as_made(load_balancer: &mut LoadBalancerStrategy, service: &Service) {
     let annotations = service.metadata.annotations.clone().unwrap_or_default();
     let list = |key: &str| -> Vec<String> {
@@ -202,17 +203,12 @@ pub fn as_made(load_balancer: &mut LoadBalancerStrategy, service: &Service) {
         openstack.floating_ip = service.spec.as_ref().and_then(|spec| spec.load_balancer_ip.clone());
     }
     let Some(aws) = &mut parameters.aws else { return };
-    let (ids, names): (Vec<_>, Vec<_>) =
-        list(AWS_SUBNETS).into_iter().partition(|entry| entry.starts_with("subnet-"));
-    let some = |list: Vec<String>| (!list.is_empty()).then_some(list);
-    let subnets = Subnets { ids: some(ids), names: some(names) };
-    let subnets = (subnets != Subnets::default()).then_some(subnets);
+    let (subnets, eip_allocations) = presentable(&list(AWS_SUBNETS), &list(AWS_EIPS), &load_balancer.scope);
     // What is there is of its own type, whatever is wanted.
     if aws_type(service).as_ref() != Some(&aws.type_) {
         return;
     }
     if aws.type_ == AwsLoadBalancerType::Network {
-        let eip_allocations = some(list(AWS_EIPS));
         if aws.network_load_balancer.is_some() || subnets.is_some() || eip_allocations.is_some() {
             let network = aws.network_load_balancer.get_or_insert_default();
             (network.subnets, network.eip_allocations) = (subnets, eip_allocations);

@@ -1,12 +1,13 @@
 //! The load balancer Service of a router.
 
 use k8s_openapi::api::core::v1::Service;
+use portcullis_core::{AddressSet, Cidr};
 use portcullis_kube_api::SOURCE_RANGES;
-use portcullis_kube_api::ingress::ranges::{Said, write};
+use portcullis_kube_api::ingress::ranges::{Said, effective, write};
 use portcullis_kube_api::ingress::{IngressController, PublishingType, Scope};
 use serde_json::json;
 
-use super::annotations::{annotations, is_local, kept};
+use super::annotations::{annotations, is_internal, is_local, kept};
 use super::services::labels;
 use super::{POD_LABEL, Platform, RouterSettings, object, strategy};
 
@@ -72,4 +73,20 @@ pub fn changed_load_balancer(current: &Service, desired: &Service) -> Option<Ser
         changed.metadata.annotations = None;
     }
     (changed != *current).then_some(changed)
+}
+
+/// Whether a Service that is there lets in anybody whom another one would keep out.
+pub fn lets_in_more(current: &Service, wanted: &Service) -> bool {
+    let inside = is_internal(wanted) && !is_internal(current);
+    inside || !let_in(current).is_subset(&let_in(wanted))
+}
+
+/// Whom the field lets in. What stands in the annotation alone is not read by everybody.
+fn let_in(service: &Service) -> AddressSet {
+    let field = Said { annotation: None, ..Said::by(service) };
+    let found = effective(field);
+    if found.place.is_none() || !found.unreadable.is_empty() {
+        return AddressSet::everyone();
+    }
+    found.ranges.iter().filter_map(|range| range.parse::<Cidr>().ok()).collect()
 }

@@ -39,7 +39,7 @@ pub use access::{
 pub use annotations::{as_made, is_internal};
 pub use copies::{Copied, changed_config, copied, copies};
 pub use deployment::{changed_deployment, deployment, selector};
-pub use load_balancer::{changed_load_balancer, load_balancer_service};
+pub use load_balancer::{changed_load_balancer, lets_in_more, load_balancer_service};
 pub use logging::log_config;
 pub use others::{ServiceMonitor, class_name, disruption_budget, ingress_class, is_of, service_monitor};
 pub use overlay::{changed, patch};
@@ -176,7 +176,7 @@ pub fn strategy(controller: &IngressController, settings: &RouterSettings) -> En
     let mut full = match (given, admitted) {
         (Some(given), Some(admitted)) if given.type_ != admitted.type_ => admitted.clone(),
         (Some(given), _) => given,
-        (None, Some(admitted)) => admitted.clone(),
+        (None, Some(admitted)) => without_parameters(admitted.clone()),
         (None, None) => {
             let type_ = usual_type(settings.platform);
             EndpointPublishingStrategy { type_, ..EndpointPublishingStrategy::default() }
@@ -191,6 +191,15 @@ pub fn strategy(controller: &IngressController, settings: &RouterSettings) -> En
     full.node_port = on_ports.then(|| full_protocol(full.node_port.take()));
     full.private = private.then(|| full_protocol(full.private.take()));
     full
+}
+
+/// What was admitted, without what only the spec can ask for: that goes when it goes from there.
+fn without_parameters(mut admitted: EndpointPublishingStrategy) -> EndpointPublishingStrategy {
+    let load_balancer = admitted.load_balancer.as_mut();
+    if let Some(parameters) = load_balancer.and_then(|found| found.provider_parameters.as_mut()) {
+        (parameters.aws, parameters.gcp, parameters.openstack) = (None, None, None);
+    }
+    admitted
 }
 
 fn usual_type(platform: Platform) -> PublishingType {
@@ -219,14 +228,14 @@ fn full_load_balancer(
         // What the cluster wants by now is for those that come; this one has a load balancer.
         let admitted = admitted.and_then(|admitted| admitted.provider_parameters.as_ref()?.aws.clone());
         parameters.aws.get_or_insert_with(|| {
-            let usual =
-                || AwsParameters { type_: settings.default_aws_type.clone(), ..AwsParameters::default() };
-            let mut taken = admitted.clone().unwrap_or_else(usual);
+            let usual = || settings.default_aws_type.clone();
             // One that was made by somebody else waits to be replaced by one of this type.
-            if settings.network_only {
-                taken.type_ = AwsLoadBalancerType::Network;
-            }
-            taken
+            let type_ = if settings.network_only {
+                AwsLoadBalancerType::Network
+            } else {
+                admitted.as_ref().map_or_else(usual, |admitted| admitted.type_.clone())
+            };
+            AwsParameters { type_, ..AwsParameters::default() }
         });
         fill_in_protocol(parameters, admitted);
     }

@@ -32,8 +32,17 @@ struct Fixed {
 
 /// Whether a load balancer may be replaced without a word: if the administrator said so beforehand, and nobody is let in by
 /// it. Ranges that stand on its Service alone would be gone with it.
-pub fn may_be_replaced(controller: &IngressController, current: &Service) -> bool {
-    controller.has_annotation(AUTO_DELETE) && !is_limited_by_hand(controller, current)
+///
+/// One of another class is somebody else's, who may have it for long and does not expect to lose it by a change of our
+/// configuration. It only goes when somebody says so by hand.
+pub fn may_be_replaced(controller: &IngressController, current: &Service, desired: &Service) -> bool {
+    controller.has_annotation(AUTO_DELETE)
+        && !is_limited_by_hand(controller, current)
+        && class_of(current) == class_of(desired)
+}
+
+fn class_of(service: &Service) -> Option<&str> {
+    service.spec.as_ref()?.load_balancer_class.as_deref()
 }
 
 /// Whether only the Service says who may connect.
@@ -52,9 +61,11 @@ pub fn replacement(
 ) -> Vec<Replacement> {
     let mut fixed = vec![scope(current, desired, settings.platform)];
     if settings.platform == Platform::Aws {
-        fixed.push(aws_type(current, desired));
-        fixed.push(Some(aws_list("subnets", AWS_SUBNETS, current, desired)));
-        fixed.push(Some(aws_list("Elastic IPs", AWS_EIPS, current, desired)));
+        // Where only one type is made, nobody can ask for another: the class says it all.
+        fixed.push(aws_type(current, desired).filter(|_| !settings.network_only));
+        let network = settings.network_only || annotation(current, AWS_TYPE) == Some("nlb");
+        fixed.push(Some(aws_list("subnets", AWS_SUBNETS, current, desired, network)));
+        fixed.push(Some(aws_list("Elastic IPs", AWS_EIPS, current, desired, network)));
     }
     if settings.platform == Platform::OpenStack {
         fixed.push(floating_address(current, desired));
@@ -130,7 +141,7 @@ fn floating_address(current: &Service, desired: &Service) -> Option<Fixed> {
     })
 }
 
-fn aws_list(what: &'static str, key: &str, current: &Service, desired: &Service) -> Fixed {
+fn aws_list(what: &'static str, key: &str, current: &Service, desired: &Service, network: bool) -> Fixed {
     let entries = |service| -> BTreeSet<String> {
         let text = annotation(service, key).unwrap_or_default().split(',').map(str::trim);
         text.filter(|entry| !entry.is_empty()).map(str::to_owned).collect()
@@ -140,7 +151,6 @@ fn aws_list(what: &'static str, key: &str, current: &Service, desired: &Service)
         _ => entries.iter().cloned().collect::<Vec<_>>().join(","),
     };
     let (is, wanted) = (entries(current), entries(desired));
-    let network = annotation(current, AWS_TYPE) == Some("nlb");
     let (type_, place) =
         if network { ("NLB", "networkLoadBalancer") } else { ("Classic", "classicLoadBalancer") };
     let back = match (key, is.is_empty()) {
@@ -162,8 +172,7 @@ fn aws_list(what: &'static str, key: &str, current: &Service, desired: &Service)
 /// A class that the configuration changed: Kubernetes never lets a Service have another.
 fn class(current: &Service, desired: &Service) -> Option<Replacement> {
     let word = |service: &Service| {
-        let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.clone());
-        class.map_or_else(|| "no class".to_owned(), |class| format!("class {class}"))
+        class_of(service).map_or_else(|| "no class".to_owned(), |class| format!("class {class}"))
     };
     let (is, wanted) = (word(current), word(desired));
     (is != wanted).then(|| Replacement {

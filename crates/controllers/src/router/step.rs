@@ -45,6 +45,6 @@ fn foreign<T: Resource + Metadata<Ty = ObjectMeta>>(have: &T) -> Problem {
     Problem::new(
         format!("{} {place} is not ours, and one of that name is needed.", T::KIND),
         "It was left alone.",
-        "Delete or rename it, or choose another name for the IngressController.",
+        "Delete it, or create the IngressController under another name.",
     )
 }

@@ -1,7 +1,7 @@
 //! The way to the API is cut again and again, and the type is not even installed at first: it converges.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use portcullis_controllers::ingress::IngressControllers;
@@ -84,11 +84,24 @@ async fn watches_that_are_cut() {
 async fn a_type_that_comes_late() {
     let kubernetes = kubernetes_in(&Namespace::host());
     let cluster = Cluster::without_type(&kubernetes, "late");
-    let running = cluster.start(Platform::BareMetal).await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    let controllers = IngressControllers::new(cluster.client().await, cluster.settings(Platform::BareMetal));
+    let (watches, missing) = (controllers.watches(), Arc::new(Mutex::new(None)));
+    let following = tokio::spawn({
+        let missing = Arc::clone(&missing);
+        async move { watches.follow(|told| *missing.lock().unwrap() = told).await }
+    });
+    let running = tokio::spawn(controllers.run());
+    // Who is asked whether it is ready says what is missing, and what to do.
+    eventually("only the type is missing", || {
+        let missing = missing.lock().unwrap().clone().unwrap_or_default();
+        missing.starts_with("nothing is done before all these can be watched: IngressController (")
+            && missing.contains("portcullis crds | kubectl apply")
+    });
     kubernetes.apply_types(CRD).unwrap();
     cluster.apply("shop", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
     cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    assert_eq!(*missing.lock().unwrap(), None);
+    following.abort();
     running.abort();
 }
 

@@ -3,7 +3,7 @@
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_kube_api::ingress::AUTO_DELETE;
-use portcullis_testkit::eventually;
+use portcullis_testkit::{eventually, kubernetes};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -104,5 +104,53 @@ async fn another_scope_waits() {
     eventually("another Service", || uid().is_string() && uid() != second);
     assert_eq!(ranges(&cluster, "shop"), json!(["192.0.2.0/24"]));
     cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    running.abort();
+}
+
+/// Somebody does not let it be deleted: that is told, and tried again until somebody does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replacement_that_is_refused_is_tried_again() {
+    let cluster = Cluster::new("stuck");
+    let running = cluster.start(Platform::Aws).await;
+    cluster.apply("shop", json!({"scope": "External"}));
+    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
+    let policy = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": {"name": "stuck"},
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [
+                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["services"]},
+            ]},
+            "validations": [{"expression": "request.namespace != 'stuck-routers'", "message": "Not this one."}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": {"name": "stuck"},
+        "spec": {"policyName": "stuck", "validationActions": ["Deny"]},
+    });
+    cluster.apply_object(&policy);
+    cluster.apply_object(&binding);
+    let delete = ["-n", "stuck-routers", "delete", "service", "router-shop", "--dry-run=server"];
+    eventually("it is refused", || kubernetes().kubectl(&delete).is_err());
+
+    let uid = || cluster.service("shop")["metadata"]["uid"].clone();
+    let first = uid();
+    let annotate = format!("{AUTO_DELETE}=");
+    cluster.kubectl(&["annotate", "ingresscontroller", "shop", "-n", &cluster.controllers(), &annotate]);
+    cluster.apply("shop", json!({"scope": "Internal"}));
+    let events = ["get", "events", "-n", &cluster.controllers(), "-o", "jsonpath={.items[*].message}"];
+    eventually("it is told", || {
+        cluster
+            .kubectl(&events)
+            .contains("Service stuck-routers/router-shop is to be replaced, and cannot be deleted")
+    });
+    assert_eq!(uid(), first);
+    cluster.kubectl(&["delete", "validatingadmissionpolicybinding", "stuck"]);
+    eventually("another Service", || uid().is_string() && uid() != first);
+    cluster.kubectl(&["delete", "validatingadmissionpolicy", "stuck"]);
     running.abort();
 }

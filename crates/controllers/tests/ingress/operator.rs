@@ -1,5 +1,8 @@
 //! The `ClusterOperator` `ingress`, where OpenShift's configuration is installed.
 
+use std::time::Duration;
+
+use portcullis_controllers::ingress::IngressControllers;
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_kube_api::ingress::CRD;
@@ -93,7 +96,7 @@ async fn all_are_summed_up() {
     ]);
     cluster.kubectl(&["delete", "ingresscontroller", "going", "-n", &namespace, "--wait=false"]);
 
-    // What others say there stays, and nothing is written while nothing changes.
+    // What others say there stays.
     let theirs = json!({"type": "Painted", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
     let all: Vec<Value> = conditions().into_iter().chain([theirs]).collect();
     let patch = json!({"status": {"conditions": all}}).to_string();
@@ -111,5 +114,21 @@ async fn all_are_summed_up() {
     cluster.apply_alone("shop", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
     eventually("it is moved", || condition("EvaluationConditionsDetected") == "False/AsExpected");
     assert_eq!(condition("Painted"), "True/");
+    running.abort();
+
+    // Nothing is written by who finds nothing else to say.
+    let version = || {
+        let path = "jsonpath={.metadata.resourceVersion}";
+        kubernetes.kubectl(&["get", "clusteroperator", "ingress", "-o", path]).unwrap()
+    };
+    let before = version();
+    let again = IngressControllers::new(cluster.client().await, cluster.settings(Platform::BareMetal));
+    let standing = again.standing();
+    let running = tokio::spawn(again.run());
+    eventually("all are looked at", || {
+        ["default", "shop"].iter().all(|name| standing.all().contains_key(*name))
+    });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(version(), before);
     running.abort();
 }

@@ -2,8 +2,9 @@
 
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
+use portcullis_kube_api::ingress::OWNING_LABEL;
 use portcullis_testkit::eventually;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::cluster::Cluster;
 
@@ -77,10 +78,14 @@ async fn every_row() {
         );
     }
     // Nothing is written once everything is as it should be.
-    let versions = || -> Vec<Value> {
-        let version = |row| cluster.service(&format!("row{row}"))["metadata"]["resourceVersion"].clone();
-        (1..=10).map(version).collect()
+    let versions = || -> Vec<String> {
+        let kinds = "services,deployments,configmaps,poddisruptionbudgets";
+        let path =
+            "jsonpath={range .items[*]}{.kind} {.metadata.name} {.metadata.resourceVersion}{\"\\n\"}{end}";
+        let all = cluster.kubectl(&["get", kinds, "-n", &cluster.routers(), "-l", OWNING_LABEL, "-o", path]);
+        all.lines().filter(|line| line.contains("row")).map(str::to_owned).collect()
     };
+    assert!(versions().len() >= 3 * TABLE.len(), "each has routers and two Services");
     let before = versions();
     running.abort();
     let again = cluster.start(Platform::BareMetal).await;

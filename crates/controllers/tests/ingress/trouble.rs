@@ -1,9 +1,13 @@
 //! What goes wrong is told, and nothing else stops because of it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, Patch, PatchParams};
+use kube::runtime::watcher;
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_testkit::parts::Namespace;
@@ -103,6 +107,20 @@ async fn the_status_does_not_freeze() {
     let refused = refused.to_string();
     let refused = [&patch[..], &[&refused, "-n", &namespace]].concat();
     assert!(kubernetes.kubectl(&refused).unwrap_err().to_string().contains("should match"));
+
+    // One that refuses the status whatever it is: ranges go on, and Events tell.
+    let stubborn = definition(&kubernetes, |definition| {
+        definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"] = json!({
+            "type": "object",
+            "x-kubernetes-preserve-unknown-fields": true,
+            "properties": {"selector": {"type": "string", "pattern": "^never$"}},
+        });
+    });
+    kubernetes.apply_types(&stubborn).unwrap();
+    cluster.apply("new", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
+    let events = ["get", "events", "-n", &namespace, "-o", "jsonpath={.items[*].reason}"];
+    eventually("it is told", || cluster.kubectl(&events).contains("StatusNotWritten"));
+    assert_eq!(cluster.service("new")["spec"]["loadBalancerSourceRanges"], json!(["192.0.2.0/24"]));
     running.abort();
 }
 
@@ -136,17 +154,43 @@ async fn two_who_write_the_same_do_not_race() {
     cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
     let services: Api<Service> = Api::namespaced(cluster.client().await, &cluster.routers());
     let theirs = json!({"spec": {"loadBalancerSourceRanges": ["0.0.0.0/0"]}});
-    let rival = tokio::spawn(async move {
-        loop {
-            services.patch("router-shop", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
-            tokio::time::sleep(Duration::from_millis(20)).await;
+    let corrections = Arc::new(AtomicUsize::new(0));
+    let counting = tokio::spawn({
+        let (services, corrections) = (services.clone(), Arc::clone(&corrections));
+        async move {
+            let ours = Some(vec!["192.0.2.0/24".to_owned()]);
+            let mut seen = watcher(services, watcher::Config::default()).boxed();
+            while let Some(event) = seen.next().await {
+                if let Ok(watcher::Event::Apply(found)) = event
+                    && found.spec.unwrap().load_balancer_source_ranges == ours
+                {
+                    corrections.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+    });
+    let writes = Arc::new(AtomicUsize::new(0));
+    let rival = tokio::spawn({
+        let writes = Arc::clone(&writes);
+        async move {
+            loop {
+                services.patch("router-shop", &PatchParams::default(), &Patch::Merge(&theirs)).await.unwrap();
+                writes.fetch_add(1, Ordering::Relaxed);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
         }
     });
     eventually("it is told", || {
         let found = cluster.full_condition("shop", "LoadBalancerProgressing");
         found["message"].as_str().unwrap_or_default().contains("changed by somebody else again and again")
     });
+    let seen = writes.load(Ordering::Relaxed);
+    eventually("the other one goes on", || writes.load(Ordering::Relaxed) > seen + 100);
     rival.abort();
+    counting.abort();
+    // Some at once, and then after longer and longer pauses.
+    let corrections = corrections.load(Ordering::Relaxed);
+    assert!((1..=8).contains(&corrections), "{corrections} for {} writes", writes.load(Ordering::Relaxed));
     let namespace = cluster.controllers();
     let events = ["get", "events", "-n", &namespace, "-o", "jsonpath={.items[?(@.reason==\"SyncFailed\")]}"];
     let told = cluster.kubectl(&events);
@@ -154,7 +198,10 @@ async fn two_who_write_the_same_do_not_race() {
     // However often the other one wrote, it was told of a few times.
     let count = told.split("\"count\":").nth(1).and_then(|rest| rest.split([',', '}']).next()).unwrap();
     assert!(count.trim().parse::<u32>().unwrap() < 5, "{told}");
-    assert_eq!(cluster.condition("shop", "SourceRangesEnforced"), "False/NotApplied");
+    // Who gave up does not leave the door open.
+    eventually("it is put right", || {
+        cluster.service("shop")["spec"]["loadBalancerSourceRanges"] == json!(["192.0.2.0/24"])
+    });
     apply("198.51.100.0/24");
     cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
     assert_eq!(cluster.service("shop")["spec"]["loadBalancerSourceRanges"], json!(["198.51.100.0/24"]));

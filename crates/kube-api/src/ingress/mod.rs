@@ -26,7 +26,7 @@ pub use strategy::{
     HostNetworkStrategy, IbmParameters, LoadBalancerStrategy, NetworkLoadBalancer, OpenStackParameters,
     ProtocolStrategy, ProviderParameters, PublishingType, Scope, Subnets,
 };
-pub use validate::{ignored, refusals, unchangeable};
+pub use validate::{ignored, presentable, refusals, unchangeable};
 
 /// The type as a `CustomResourceDefinition`, for clusters that have none. One that is installed is used as it is.
 pub const CRD: &str = include_str!("../../../../deploy/crds/ingresscontrollers.yaml");

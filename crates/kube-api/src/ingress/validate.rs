@@ -9,7 +9,7 @@ use portcullis_core::{Cidr, Family};
 
 use super::{
     AwsParameters, EndpointPublishingStrategy, HostNetworkStrategy, IngressController, LoadBalancerStrategy,
-    Scope, Subnets, options, seconds,
+    PublishingType, Scope, Subnets, options, seconds,
 };
 
 /// As many ranges as are taken.
@@ -99,6 +99,7 @@ pub fn unchangeable(controller: &IngressController) -> Vec<String> {
 /// What of the spec is not carried out because it is not known here: a sentence for each place. Everything else is carried out.
 pub fn ignored(controller: &IngressController) -> Vec<String> {
     let mut told = options::ignored(controller);
+    told.extend(unread_ranges(controller));
     let aws =
         controller.wanted_load_balancer().and_then(|found| found.provider_parameters.as_ref()?.aws.as_ref());
     let network = aws.and_then(|aws| aws.network_load_balancer.as_ref());
@@ -113,8 +114,20 @@ pub fn ignored(controller: &IngressController) -> Vec<String> {
     told
 }
 
+/// Ranges beside a strategy that has no load balancer.
+fn unread_ranges(controller: &IngressController) -> Option<String> {
+    let admitted = controller.status.endpoint_publishing_strategy.as_ref();
+    let type_ = &admitted.or(controller.spec.endpoint_publishing_strategy.as_ref())?.type_;
+    (!controller.wanted_ranges().is_empty() && *type_ != PublishingType::LoadBalancerService).then(|| {
+        format!(
+            "{STRATEGY}.loadBalancer.allowedSourceRanges: `{}` has no load balancer, so nobody is kept out by them; limit clients elsewhere, and remove them here",
+            type_.as_str()
+        )
+    })
+}
+
 fn check_protocols(strategy: &EndpointPublishingStrategy, wrong: &mut Vec<String>) {
-    if let super::PublishingType::Other(other) = &strategy.type_ {
+    if let PublishingType::Other(other) = &strategy.type_ {
         wrong.push(format!(
             "{STRATEGY}.type: `{other}` is not known; it is LoadBalancerService, HostNetwork, NodePortService or Private"
         ));
@@ -224,10 +237,7 @@ fn check_aws(aws: &AwsParameters, scope: &Scope, place: &str, wrong: &mut Vec<St
     let place = format!("{place}.eipAllocations");
     check_list(addresses, &place, wrong);
     for (index, address) in addresses.iter().enumerate() {
-        let number = address.strip_prefix("eipalloc-");
-        if !number
-            .is_some_and(|number| number.len() == 17 && number.bytes().all(|digit| digit.is_ascii_hexdigit()))
-        {
+        if !is_allocation(address) {
             wrong.push(format!(
                 "{place}[{index}]: `{address}` is not an allocation; that is `eipalloc-` and 17 hexadecimal digits"
             ));
@@ -252,22 +262,55 @@ fn check_subnets(subnets: Option<&Subnets>, place: &str, wrong: &mut Vec<String>
     let all: Vec<String> = subnets.all().cloned().collect();
     check_list(&all, &format!("{place}.subnets"), wrong);
     for id in subnets.ids.iter().flatten() {
-        let number = id.strip_prefix("subnet-");
-        if !number
-            .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|digit| digit.is_ascii_alphanumeric()))
-        {
+        if !is_subnet(id) {
             wrong.push(format!(
                 "{place}.subnets.ids: `{id}` is not the id of a subnet, such as `subnet-0123456789abcdef0`"
             ));
         }
     }
     for name in subnets.names.iter().flatten() {
-        if name.is_empty() || name.contains(',') || name.starts_with("subnet-") {
+        if !is_subnet_name(name) {
             wrong.push(format!(
                 "{place}.subnets.names: `{name}` cannot be a name here: it is empty, has a comma, or looks like an id"
             ));
         }
     }
+}
+
+fn is_allocation(text: &str) -> bool {
+    let number = text.strip_prefix("eipalloc-");
+    number.is_some_and(|number| number.len() == 17 && number.bytes().all(|digit| digit.is_ascii_hexdigit()))
+}
+
+fn is_subnet(text: &str) -> bool {
+    let rest = text.strip_prefix("subnet-");
+    rest.is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|digit| digit.is_ascii_alphanumeric()))
+}
+
+fn is_subnet_name(text: &str) -> bool {
+    !text.is_empty() && !text.contains(',') && !text.starts_with("subnet-")
+}
+
+/// Subnets and Elastic IPs that somebody wrote on a Service, as far as an `IngressController` may have them: its type refuses a
+/// status with others, and would go on doing so.
+pub fn presentable(
+    subnets: &[String],
+    allocations: &[String],
+    scope: &Scope,
+) -> (Option<Subnets>, Option<Vec<String>>) {
+    let once = |list: &[String], fits: fn(&str) -> bool| {
+        let mut seen = BTreeSet::new();
+        let fitting = list.iter().filter(|entry| fits(entry) && seen.insert(entry.as_str()));
+        fitting.take(MOST_ON_AWS).cloned().collect::<Vec<_>>()
+    };
+    let all = once(subnets, |text| is_subnet(text) || is_subnet_name(text));
+    let addresses = once(allocations, is_allocation);
+    let each_has_one = all.is_empty() || all.len() == addresses.len();
+    let addresses = Some(addresses).filter(|_| *scope != Scope::Internal && each_has_one);
+    let (ids, names): (Vec<_>, Vec<_>) = all.into_iter().partition(|entry| entry.starts_with("subnet-"));
+    let some = |list: Vec<String>| (!list.is_empty()).then_some(list);
+    let subnets = Subnets { ids: some(ids), names: some(names) };
+    ((subnets != Subnets::default()).then_some(subnets), addresses.and_then(some))
 }
 
 /// Not too many, and none twice.
@@ -336,6 +379,34 @@ mod tests {
             "{told:?}"
         );
         assert!(told[0].ends_with("of Service router-shop"), "{told:?}");
+    }
+
+    /// Only a load balancer could keep anybody out.
+    #[test]
+    fn ranges_that_nobody_reads_are_told() {
+        let strategy = |type_: &str, ranges: &[&str]| json!({"type": type_, "loadBalancer": {"scope": "External", "allowedSourceRanges": ranges}});
+        for (spec, status, told) in [
+            (strategy("LoadBalancerService", &["10.0.0.0/8"]), json!(null), false),
+            (strategy("HostNetwork", &["10.0.0.0/8"]), json!(null), true),
+            (strategy("NodePortService", &["10.0.0.0/8"]), json!(null), true),
+            (strategy("Private", &["10.0.0.0/8"]), json!(null), true),
+            (strategy("Private", &[]), json!(null), false),
+            (strategy("Private", &["10.0.0.0/8"]), json!({"type": "LoadBalancerService"}), false),
+            (strategy("LoadBalancerService", &["10.0.0.0/8"]), json!({"type": "Private"}), true),
+        ] {
+            let controller: IngressController = serde_json::from_value(json!({
+                "metadata": {"name": "shop"},
+                "spec": {"endpointPublishingStrategy": spec},
+                "status": {"endpointPublishingStrategy": status},
+            }))
+            .unwrap();
+            let found = ignored(&controller);
+            assert_eq!(
+                found.iter().any(|told| told.contains("so nobody is kept out by them")),
+                told,
+                "{spec} {status}: {found:?}"
+            );
+        }
     }
 
     #[test]

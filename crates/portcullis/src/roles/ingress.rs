@@ -39,9 +39,14 @@ pub(crate) async fn start(
     metrics.registry().register_collector(Box::new(Counted(controllers.standing())));
     // One that waits for its turn is as ready as one can be.
     check.ready();
+    let watches = controllers.watches();
     let working = async move {
-        controllers.run().await;
-        drop(check);
+        // One whose turn it is does nothing before it sees everything.
+        let following = watches.follow(|missing| match missing {
+            None => check.ready(),
+            Some(missing) => check.not_ready(missing),
+        });
+        tokio::join!(controllers.run(), following);
     };
     tasks.spawn(lead((!observe).then_some(lease), stop.clone(), working));
     Ok(())

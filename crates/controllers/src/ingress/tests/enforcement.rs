@@ -84,3 +84,52 @@ fn who_enforces() {
         assert_eq!((found.status, found.reason.as_str()), (status, reason), "{}", found.message);
     }
 }
+
+/// kube-proxy reads the field alone, and only sees traffic of addresses that are its own; without a load balancer nobody reads.
+#[test]
+fn what_nobody_reads_is_not_called_enforced() {
+    let proxied = |edit: &dyn Fn(&mut Service), ranges: &[&str]| {
+        edited(|known| {
+            let mut found = service(&["192.0.2.0/24"], None);
+            edit(&mut found);
+            known.service = Some(found);
+            known.controller = controller("LoadBalancerService", ranges);
+            known.enforcer = Enforcer::KubeProxy;
+        })
+    };
+    let at = |addresses: Value| {
+        let edit = |service: &mut Service| {
+            service.status = read(json!({"loadBalancer": {"ingress": addresses}}));
+        };
+        proxied(&edit, &["192.0.2.0/24"])
+    };
+    let annotated = |service: &mut Service| {
+        let annotations = service.metadata.annotations.get_or_insert_default();
+        annotations.insert(SOURCE_RANGES.to_owned(), "192.0.2.0/24".to_owned());
+        service.spec.as_mut().unwrap().load_balancer_source_ranges = None;
+    };
+    let unbalanced = |type_: &str| edited(|known| known.controller = controller(type_, &["192.0.2.0/24"]));
+    let cases: Vec<(Known, ConditionStatus, &str)> = vec![
+        (proxied(&annotated, &[]), ConditionStatus::False, "Ignored"),
+        (at(json!([])), ConditionStatus::Unknown, "NoAddress"),
+        (at(json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.2"}])), ConditionStatus::True, "Enforced"),
+        // One that it sees does not vouch for others.
+        (
+            at(json!([{"ip": "192.0.2.1"}, {"ip": "192.0.2.2", "ipMode": "Proxy"}])),
+            ConditionStatus::Unknown,
+            "NotKnown",
+        ),
+        (
+            at(json!([{"ip": "192.0.2.1"}, {"hostname": "a.example.com"}])),
+            ConditionStatus::Unknown,
+            "NotKnown",
+        ),
+        (unbalanced("HostNetwork"), ConditionStatus::False, "NotApplied"),
+        (unbalanced("NodePortService"), ConditionStatus::False, "NotApplied"),
+        (unbalanced("Private"), ConditionStatus::False, "NotApplied"),
+    ];
+    for (known, status, reason) in cases {
+        let found = known.find("SourceRangesEnforced");
+        assert_eq!((found.status, found.reason.as_str()), (status, reason), "{}", found.message);
+    }
+}

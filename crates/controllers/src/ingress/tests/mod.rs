@@ -297,9 +297,11 @@ fn without_a_load_balancer() {
         assert!(told.iter().any(|told| told == "Available=True/"), "{told:?}");
         let resting = "LoadBalancerProgressing=False/LoadBalancerNotProgressing";
         assert!(told.iter().any(|told| told == resting), "{told:?}");
-        for absent in ["LoadBalancerReady", "SourceRangesEnforced"] {
-            assert!(!told.iter().any(|told| told.starts_with(absent)), "{told:?}");
-        }
+        assert!(!told.iter().any(|told| told.starts_with("LoadBalancerReady")), "{told:?}");
+        let enforced = |told: &[String]| told.iter().find(|told| told.starts_with("SourceRanges")).cloned();
+        assert_eq!(enforced(&told).as_deref(), Some("SourceRangesEnforced=False/NotApplied"));
+        let without = edited(|known| known.controller = controller(type_, &[]));
+        assert_eq!(enforced(&without.told()), None, "{type_}: there is nothing to say");
     }
 }
 

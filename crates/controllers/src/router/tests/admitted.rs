@@ -77,3 +77,71 @@ fn what_a_service_has() {
     as_made(&mut shown, &made);
     assert_eq!(shown, object(floating(json!({"floatingIP": "192.0.2.9"}))));
 }
+
+/// What goes from the spec goes: only the type and how clients are told of stay as they were admitted.
+#[test]
+fn parameters_leave_with_the_spec() {
+    let eip = "eipalloc-0123456789abcdef0";
+    let network = json!({"protocol": "PROXY", "eipAllocations": [eip], "subnets": {"ids": ["subnet-1"]}});
+    let classic = json!({"connectionIdleTimeout": "1m", "subnets": {"names": ["a"]}});
+    let settings = settings(Platform::Aws);
+    for (aws, left) in [
+        (
+            json!({"type": "NLB", "networkLoadBalancer": network}),
+            json!({"type": "NLB", "networkLoadBalancer": {"protocol": "PROXY"}}),
+        ),
+        (json!({"type": "Classic", "classicLoadBalancer": classic}), json!({"type": "Classic"})),
+    ] {
+        let parameters = json!({"type": "AWS", "aws": aws});
+        let was = json!({"type": "LoadBalancerService", "loadBalancer": {"scope": "External", "providerParameters": parameters}});
+        let status = json!({"domain": "shop.example.com", "endpointPublishingStrategy": was});
+        let balanced = |load_balancer: Value| json!({"endpointPublishingStrategy": {"type": "LoadBalancerService", "loadBalancer": load_balancer}});
+        for (spec, scope) in [
+            (json!({}), Scope::External),
+            (balanced(json!({"scope": "External"})), Scope::External),
+            (balanced(json!({"scope": "Internal"})), Scope::Internal),
+            (balanced(json!({"scope": "Internal", "providerParameters": {"type": "AWS"}})), Scope::Internal),
+        ] {
+            let found = strategy(&admitted(&spec, &status), &settings).load_balancer.unwrap();
+            assert_eq!(found.scope, scope, "{spec}");
+            assert_eq!(found.provider_parameters.unwrap().aws, Some(object(left.clone())), "{spec}");
+        }
+    }
+}
+
+/// A status with what no `IngressController` may have would be refused, whoever wrote it on the Service.
+#[test]
+fn what_a_status_may_say() {
+    let eip = |digit: &str| format!("eipalloc-{}", digit.repeat(17));
+    let made = |subnets: &str, eips: &str, scope: &str| {
+        let aws = json!({"type": "NLB"});
+        let strategy = json!({"scope": scope, "providerParameters": {"type": "AWS", "aws": aws}});
+        let mut service = service(&strategy, Platform::Aws);
+        let annotations = service.metadata.annotations.as_mut().unwrap();
+        annotations
+            .insert("service.beta.kubernetes.io/aws-load-balancer-subnets".to_owned(), subnets.to_owned());
+        annotations.insert(
+            "service.beta.kubernetes.io/aws-load-balancer-eip-allocations".to_owned(),
+            eips.to_owned(),
+        );
+        let mut shown: LoadBalancerStrategy = object(strategy);
+        as_made(&mut shown, &service);
+        let shown = json!(shown.clone());
+        let strategy = json!({"type": "LoadBalancerService", "loadBalancer": shown});
+        admitted(&json!({"endpointPublishingStrategy": strategy}), &json!({}));
+        shown["providerParameters"]["aws"]["networkLoadBalancer"].clone()
+    };
+    let (one, two) = (eip("1"), eip("2"));
+    assert_eq!(made("", &one, "External"), json!({"eipAllocations": [one]}));
+    assert_eq!(made("", &one, "Internal"), Value::Null);
+    assert_eq!(
+        made("subnet-1, subnet-1,subnet-!,b", &format!("x,{one},{one}, {two}"), "External"),
+        json!({"subnets": {"ids": ["subnet-1"], "names": ["b"]}, "eipAllocations": [one, two]})
+    );
+    assert_eq!(
+        made("subnet-1", &format!("{one},{two}"), "External"),
+        json!({"subnets": {"ids": ["subnet-1"]}})
+    );
+    let many: Vec<String> = (0..12).map(|number| format!("subnet-{number}")).collect();
+    assert_eq!(made(&many.join(","), "", "External")["subnets"]["ids"].as_array().map(Vec::len), Some(10));
+}

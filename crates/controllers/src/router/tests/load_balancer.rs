@@ -294,3 +294,29 @@ fn what_needs_another_load_balancer() {
          To leave it as it is, configure no class."
     );
 }
+
+/// Which changes by others cannot wait.
+#[test]
+fn who_lets_in_more() {
+    let with = |ranges: &[&str], annotation: Option<&str>| -> Service {
+        let annotations = annotation.map(|text| json!({SOURCE_RANGES: text}));
+        object(
+            json!({"metadata": {"annotations": annotations}, "spec": {"loadBalancerSourceRanges": ranges}}),
+        )
+    };
+    let narrow = with(&["192.0.2.0/25"], None);
+    for (current, expected) in [
+        (with(&["192.0.2.0/25"], None), false),
+        (with(&["192.0.2.1/32", "192.0.2.7/32"], None), false),
+        (with(&["192.0.2.0/24"], None), true),
+        (with(&["192.0.2.0/25", "::/0"], None), true),
+        (with(&[], None), true),
+        (with(&[], Some("192.0.2.1/32")), true),
+    ] {
+        assert_eq!(lets_in_more(&current, &narrow), expected, "{current:?}");
+        assert!(!lets_in_more(&current, &with(&[], None)), "everybody may");
+    }
+    let internal = service(&json!({"scope": "Internal"}), Platform::Azure);
+    let external = service(&json!({"scope": "External"}), Platform::Azure);
+    assert!(lets_in_more(&external, &internal) && !lets_in_more(&internal, &external));
+}

@@ -105,14 +105,17 @@ fn nobody_is_let_in_by_a_replacement() {
         let [one] = <[_; 1]>::try_from(replacement(wanted, current, &desired, &settings)).unwrap();
         one.message
     };
-    assert!(may_be_replaced(&wanted, &current));
+    let may = |wanted: &IngressController, current: &Service| {
+        may_be_replaced(wanted, current, &load_balancer_service(wanted, &settings).unwrap())
+    };
+    assert!(may(&wanted, &current));
     assert!(!message(&wanted, &current).contains("everybody let in"));
     current.spec.as_mut().unwrap().load_balancer_source_ranges = Some(vec!["192.0.2.0/24".to_owned()]);
-    assert!(!may_be_replaced(&wanted, &current));
+    assert!(!may(&wanted, &current));
     assert!(message(&wanted, &current).contains("First give the ranges of Service"));
     let ranges = json!({"scope": "Internal", "allowedSourceRanges": ["192.0.2.0/24"]});
     let moved = IngressController { spec: balanced(&ranges).spec, ..wanted };
-    assert!(may_be_replaced(&moved, &current), "the spec has them by now");
+    assert!(may(&moved, &current), "the spec has them by now");
 }
 
 /// Whoever makes only network load balancers is asked for nothing else.
@@ -148,6 +151,45 @@ fn a_class_that_has_one_type() {
         "{refused:?}"
     );
     assert!(!admission(&balanced(&aws("NLB")), &all, &ours).iter().any(|told| told.contains("not made")));
+}
+
+/// Whoever comes to a cluster with another class does not take its load balancer away.
+#[test]
+fn another_class_waits_for_somebody_to_say_so() {
+    let theirs = settings(Platform::Aws);
+    let ours = RouterSettings {
+        network_only: true,
+        load_balancer_class: Some("portcullis.dev/aws-nlb".to_owned()),
+        default_aws_type: AwsLoadBalancerType::Network,
+        ..theirs.clone()
+    };
+    let current = service(&aws("Classic"), Platform::Aws);
+    let mut wanted = balanced(&json!({"scope": "External"}));
+    wanted.metadata.annotations.get_or_insert_default().insert(AUTO_DELETE.to_owned(), String::new());
+    wanted.status.endpoint_publishing_strategy = balanced(&aws("Classic")).spec.endpoint_publishing_strategy;
+    let desired = load_balancer_service(&wanted, &ours).unwrap();
+    let [one] = <[_; 1]>::try_from(replacement(&wanted, &current, &desired, &ours)).unwrap();
+    assert_eq!(one.what, "class", "no word of a type that nobody can go back to");
+    assert!(
+        one.message.contains("kubectl -n openshift-ingress delete service router-shop"),
+        "{}",
+        one.message
+    );
+    assert!(!may_be_replaced(&wanted, &current, &desired));
+    // Nor together with something else.
+    let internal = IngressController { spec: balanced(&json!({"scope": "Internal"})).spec, ..wanted.clone() };
+    let desired = load_balancer_service(&internal, &ours).unwrap();
+    assert!(!may_be_replaced(&internal, &current, &desired));
+    let desired = load_balancer_service(&internal, &theirs).unwrap();
+    assert!(may_be_replaced(&internal, &current, &desired), "the class is the same");
+    // What leads back is what is made here.
+    let mut placed = service(&aws("Classic"), Platform::Aws);
+    placed.spec.as_mut().unwrap().load_balancer_class.clone_from(&ours.load_balancer_class);
+    let key = "service.beta.kubernetes.io/aws-load-balancer-subnets".to_owned();
+    placed.metadata.annotations.as_mut().unwrap().insert(key, "subnet-1".to_owned());
+    let desired = load_balancer_service(&wanted, &ours).unwrap();
+    let [one] = <[_; 1]>::try_from(replacement(&wanted, &placed, &desired, &ours)).unwrap();
+    assert!(one.message.contains(r#""type":"NLB""#) && !one.message.contains("Classic"), "{}", one.message);
 }
 
 #[test]

@@ -27,7 +27,9 @@ pub(super) struct Reached {
     /// Whose load balancer it is.
     provider: Option<String>,
     address: Option<String>,
-    /// Everyone, if there are none and it has a load balancer.
+    /// Its load balancer Service, by namespace and name. Without one nobody gets in.
+    service: Option<String>,
+    /// Everyone, if there are none and it has a load balancer Service.
     ranges: Vec<String>,
     ranges_from: From,
     enforced: Option<Told>,
@@ -100,6 +102,8 @@ fn reached(controller: &IngressController, service: Option<&Service>) -> Reached
     Reached {
         name: controller.name().to_owned(),
         domain: domain.or(controller.wanted_domain()).map(str::to_owned),
+        service: service
+            .map(|found| format!("{}/{}", found.namespace().unwrap_or_default(), found.name_any())),
         strategy: strategy.map_or_else(|| "–".to_owned(), |strategy| strategy.type_.as_str().to_owned()),
         scope: balancer.map(|balancer| scope(&balancer.scope, service)),
         provider: service.and_then(|service| {
@@ -151,12 +155,16 @@ fn blocked(controller: &IngressController) -> Vec<Told> {
         ("Admitted", ConditionStatus::True),
         ("LoadBalancerProgressing", ConditionStatus::False),
         ("LoadBalancerReady", ConditionStatus::True),
+        ("DeploymentRollingOut", ConditionStatus::False),
         ("DeploymentAvailable", ConditionStatus::True),
     ];
     let found = unwanted
         .into_iter()
         .filter_map(|(type_, wanted)| told(controller, type_).filter(|told| told.status != wanted));
-    found.collect()
+    let mut all: Vec<Told> = found.collect();
+    // Routers that are not there at all are told of once.
+    all.dedup_by(|later, first| later.message == first.message);
+    all
 }
 
 impl Reached {
@@ -164,6 +172,9 @@ impl Reached {
     fn open(&self) -> String {
         if self.strategy != PublishingType::LoadBalancerService.as_str() {
             return "–".to_owned();
+        }
+        if self.ranges.is_empty() && self.service.is_none() {
+            return "nobody".to_owned();
         }
         in_few_words(&self.ranges)
     }
@@ -278,7 +289,9 @@ mod tests {
         let field = |ranges: &[&str]| json!({"spec": {"loadBalancerSourceRanges": ranges}});
         let annotated = json!({"metadata": {"annotations": {SOURCE_RANGES: "10.0.0.0/8"}}});
         for (spec, service, from, open) in [
-            (json!([]), Value::Null, From::Nowhere, "everyone"),
+            (json!([]), Value::Null, From::Nowhere, "nobody"),
+            (json!(["10.0.0.0/8"]), Value::Null, From::Nowhere, "nobody"),
+            (json!([]), field(&[]), From::Nowhere, "everyone"),
             (json!(["10.0.0.0/8"]), field(&["10.0.0.0/8"]), From::Spec, "10.0.0.0/8"),
             (json!([]), field(&["10.0.0.0/8"]), From::ServiceField, "10.0.0.0/8"),
             (json!([]), annotated, From::ServiceAnnotation, "10.0.0.0/8"),
@@ -300,6 +313,7 @@ mod tests {
         let conditions = json!([
             condition("Admitted", "False", "Invalid"),
             condition("LoadBalancerReady", "True", "LoadBalancerProvisioned"),
+            condition("DeploymentRollingOut", "True", "DeploymentRollingOut"),
             condition("SourceRangesEnforced", "False", "NodePortsOpen"),
         ]);
         let service = json!({
@@ -309,9 +323,11 @@ mod tests {
         let text = table(&[one(&json!(["10.0.0.0/8"]), &conditions, &service)]);
         let expected = "\
 NAME  DOMAIN            SCOPE     ADDRESS                   OPEN TO     FROM      ENFORCED           AGE  BLOCKED BY
-shop  shop.example.com  External  a.example.com, 192.0.2.1  10.0.0.0/8  its spec  no: NodePortsOpen  –    Invalid
+shop  shop.example.com  External  a.example.com, 192.0.2.1  10.0.0.0/8  its spec  no: NodePortsOpen  –    Invalid, DeploymentRollingOut
 
 shop: Admitted says so.
+
+shop: DeploymentRollingOut says so.
 
 shop: SourceRangesEnforced says so.
 ";

@@ -84,7 +84,7 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
     if failed {
         return Err(Failure::new(Exit::Failed, "not everything has a plan"));
     }
-    let wider = plans.iter().any(|(_, plan)| plan.as_ref().is_ok_and(|plan| !plan.plan.wider().is_empty()));
+    let wider = plans.iter().any(|(_, plan)| plan.as_ref().is_ok_and(Planned::is_wider));
     if asked.fail_on_wider && wider {
         return Err(Failure::new(Exit::Wider, "something becomes reachable that is not now"));
     }
@@ -95,6 +95,14 @@ pub(crate) fn run(args: Args) -> Result<(), Failure> {
 struct Planned {
     plan: PlanView,
     unknown: Vec<u16>,
+    /// Whether ranges get wider of which it is not known who reads them.
+    widens: bool,
+}
+
+impl Planned {
+    fn is_wider(&self) -> bool {
+        self.widens || !self.plan.wider().is_empty()
+    }
 }
 
 type Plans = Vec<(String, Result<Planned, Problem>)>;
@@ -195,7 +203,7 @@ impl Scene {
         let mut plans = Plans::new();
         for controller in std::mem::take(&mut self.given.controllers) {
             let there = match &self.client {
-                Some(client) => There::ask(client, &settings, controller.name()).await?,
+                Some(client) => Box::pin(There::ask(client, &settings, &controller)).await?,
                 None => There::default(),
             };
             let name = format!("{}/{}", settings.namespace, controller.name());
@@ -203,7 +211,7 @@ impl Scene {
             let planned = planned.map(|then| {
                 let ours = then.service.filter(|service| wants_load_balancer(service, &self.class));
                 self.given.services.extend(ours);
-                Planned { plan: then.plan, unknown: Vec::new() }
+                Planned { plan: then.plan, unknown: Vec::new(), widens: then.widens }
             });
             plans.push((name, planned));
         }
@@ -253,7 +261,7 @@ impl Scene {
             .map_err(|error| Problem::new(error.to_string(), "Nothing was changed.", "Name it otherwise."))?;
         let uid = service.uid().unwrap_or_default();
         let want = Want { owner, uid, target: Target::Present(wanted), parameters, nodes };
-        Ok(Planned { plan: planner.plan(&want).await?, unknown })
+        Ok(Planned { plan: planner.plan(&want).await?, unknown, widens: false })
     }
 
     /// The `EndpointSlices` of a Service: of those that are given, if some are, or else the cluster's.

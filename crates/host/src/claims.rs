@@ -219,8 +219,8 @@ impl Claims {
         let mut all = if let Some(entries) = &claim.at {
             selection.chosen(entries, interfaces)
         } else {
-            let also = self.here.also.iter().copied().filter(|address| interfaces.have(*address));
-            selection.external(interfaces).into_iter().chain(also).collect()
+            let also: Vec<Entry> = self.here.also.iter().copied().map(Entry::Address).collect();
+            &selection.external(interfaces) | &selection.chosen(&also, interfaces)
         };
         all.retain(|address| claim.families.contains(&Family::of(*address)));
         all

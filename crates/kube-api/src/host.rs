@@ -8,6 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::{FINALIZER, foreign_finalizer};
+
 /// The class of Services that get addresses of nodes.
 pub const HOST_CLASS: &str = "portcullis.dev/host";
 
@@ -102,13 +104,20 @@ impl NodeReport {
     }
 }
 
-/// Whether a Service is to be reached at addresses of nodes: by its class, or without any if those are looked after too.
+/// Whether a Service is to be reached at addresses of nodes: by its class, or without any if those are looked after too and
+/// nobody else holds it.
 pub fn wants_host(service: &Service, class: &str, without_class: bool) -> bool {
     let spec = service.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"));
     spec.is_some_and(|spec| match &spec.load_balancer_class {
         Some(found) => found == class,
-        None => without_class,
+        None => without_class && !is_held(service),
     })
+}
+
+/// Whether somebody holds a Service until the load balancer is gone that they made for it.
+fn is_held(service: &Service) -> bool {
+    let ours = service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
+    ours || foreign_finalizer(service).is_some()
 }
 
 /// What is said of whether a Service has the addresses of nodes that it asks for.
@@ -153,5 +162,8 @@ mod tests {
         ] {
             assert_eq!(wants_host(&service(spec.clone()), HOST_CLASS, without_class), expected, "{spec}");
         }
+        let mut held = service(json!({"type": "LoadBalancer"}));
+        held.metadata.finalizers = Some(vec!["service.kubernetes.io/load-balancer-cleanup".to_owned()]);
+        assert!(!wants_host(&held, HOST_CLASS, true), "a cloud provider has it");
     }
 }

@@ -95,7 +95,7 @@ struct Agent {
     /// Until when nothing is tried, and how often in a row it failed.
     pause: Option<Instant>,
     failures: u32,
-    /// The newest version of a Service that was heard of.
+    /// The newest version of a Service of ours that was heard of.
     newest: Option<u64>,
     report: watch::Sender<NodeReport>,
 }
@@ -192,13 +192,12 @@ impl Agent {
     async fn take(&mut self, heard: Heard, changed: &mut BTreeSet<Name>) {
         match heard {
             Heard::Service(event) => {
-                if let watcher::Event::Apply(service) | watcher::Event::InitApply(service) = &event {
-                    self.newest = self.newest.max(version(service));
-                }
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
                 for news in self.services.take(event, is_ours) {
-                    let claim = self.services.get(&news.name).map(|service| claim(service));
+                    let service = self.services.get(&news.name);
+                    self.newest = self.newest.max(service.and_then(|service| version(&**service)));
+                    let claim = service.map(|service| claim(service));
                     changed.extend(self.claims.set(&news.name, claim));
                     changed.insert(news.name);
                 }

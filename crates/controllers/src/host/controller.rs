@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
@@ -14,14 +15,15 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
 use portcullis_host::claims::{Claims, Here, Name, Policy};
 use portcullis_host::datapath::Mode;
-use portcullis_kube_api::host::{NODE_LABEL, NodeReport, wants_host};
+use portcullis_kube_api::host::{NODE_LABEL, NodeDatapath, NodeReport, wants_host};
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::agent::{interfaces, read_listening};
-use super::asked::{claim, name};
+use super::asked::{claim, is_local, name};
+use super::endpoints::Endpoints;
 use super::told::{Told, version};
 use super::verdict::{Given, Verdict, verdict};
 use crate::events::{Events, Weight};
@@ -67,6 +69,7 @@ enum Heard {
     Service(watcher::Event<Service>),
     Report(watcher::Event<ConfigMap>),
     Node(watcher::Event<Node>),
+    Slice(watcher::Event<EndpointSlice>),
     /// A status was written.
     Wrote(Name, Result<Box<Service>, kube::Error>),
     /// It is time to try again.
@@ -80,6 +83,9 @@ struct Controller {
     reports: Told<ConfigMap>,
     nodes: Told<Node>,
     sites: BTreeMap<String, Site>,
+    endpoints: Endpoints,
+    /// Services that wait for the packet filters of a node.
+    waiting: BTreeSet<Name>,
     /// Services whose status is being written, or waits to be.
     busy: BTreeSet<Name>,
     failures: HashMap<Name, u32>,
@@ -121,6 +127,7 @@ impl HostController {
             watched(Api::all(client.clone()), watcher::Config::default(), Heard::Service),
             watched(reports, watcher::Config::default().labels(NODE_LABEL), Heard::Report),
             watched(Api::all(client.clone()), watcher::Config::default(), Heard::Node),
+            watched(Api::all(client.clone()), watcher::Config::default(), Heard::Slice),
         ];
         let controller = Controller {
             events: Events::new(client.clone(), "host-controller", &settings.host),
@@ -130,6 +137,8 @@ impl HostController {
             reports: Told::default(),
             nodes: Told::default(),
             sites: BTreeMap::new(),
+            endpoints: Endpoints::default(),
+            waiting: BTreeSet::new(),
             busy: BTreeSet::new(),
             failures: HashMap::new(),
             written: HashMap::new(),
@@ -177,8 +186,7 @@ impl Controller {
             while let Some(Some(next)) = heard.next().now_or_never() {
                 changed.extend(self.take(next));
             }
-            if self.services.is_complete() && self.reports.is_complete() && self.nodes.is_complete() {
-                // What was heard of before all was known is looked at now.
+            if self.is_complete() {
                 for name in changed {
                     self.act(&name);
                 }
@@ -219,6 +227,10 @@ impl Controller {
                     changed.extend(self.services.names().cloned());
                 }
             }
+            Heard::Slice(event) => {
+                let concerned = self.endpoints.take(event);
+                changed.extend(concerned.into_iter().filter(|name| self.services.get(name).is_some()));
+            }
             Heard::Wrote(name, outcome) => {
                 self.busy.remove(&name);
                 match outcome {
@@ -242,7 +254,8 @@ impl Controller {
     }
 
     fn is_complete(&self) -> bool {
-        self.services.is_complete() && self.reports.is_complete() && self.nodes.is_complete()
+        let told = self.services.is_complete() && self.reports.is_complete() && self.nodes.is_complete();
+        told && self.endpoints.is_complete()
     }
 
     /// Enters what a Service asks for at every node; whose share is another now, and the Service itself.
@@ -256,6 +269,7 @@ impl Controller {
             self.failures.remove(name);
             self.written.remove(name);
             self.said.remove(name);
+            self.waiting.remove(name);
         }
         changed
     }
@@ -286,9 +300,11 @@ impl Controller {
             also: report.api_server.clone(),
         };
         if let Some(site) = self.sites.get_mut(&node) {
-            if site.report.datapath != report.datapath {
+            let before = NodeDatapath { up_to: report.datapath.up_to, ..site.report.datapath.clone() };
+            if before != report.datapath {
                 changed.extend(self.services.names().cloned());
             }
+            changed.extend(self.waiting.iter().cloned());
             changed.extend(site.claims.move_to(here));
             site.report = report;
             return changed;
@@ -326,14 +342,18 @@ impl Controller {
         });
     }
 
-    /// What is to be said of a Service. Nodes that are not ready count only if no other does.
+    /// What is to be said of a Service. Nodes that are not ready, or have no endpoint where they would send to no other, count
+    /// only if no node is better.
     fn verdict(&self, name: &Name, service: &Service) -> Verdict {
         let is_up = |node: &str| self.nodes.get(node).is_none_or(|node| is_ready(node));
         let any_up = self.sites.keys().any(|node| is_up(node));
+        let local = service.spec.as_ref().is_some_and(is_local);
+        let has_one = |node: &str| !local || self.endpoints.are_on(name, node);
+        let any_has = self.sites.keys().any(|node| is_up(node) && has_one(node));
         let given: Vec<Given<'_>> = self
             .sites
             .iter()
-            .filter(|(node, _)| !any_up || is_up(node))
+            .filter(|(node, _)| (!any_up || is_up(node)) && (!any_has || has_one(node)))
             .filter_map(|(node, site)| {
                 let missing = site.claims.missing(name);
                 Some(Given {
@@ -359,6 +379,11 @@ impl Controller {
         }
         let verdict = self.verdict(name, &service);
         self.tell(name, &service, &verdict);
+        if verdict.assigned.1 == "Waiting" {
+            self.waiting.insert(Arc::clone(name));
+        } else {
+            self.waiting.remove(name);
+        }
         // What is not known of any node is no reason to take an address away.
         if self.sites.is_empty() && !super::asked::addresses(&service).is_empty() {
             return;

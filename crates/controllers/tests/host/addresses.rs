@@ -132,6 +132,11 @@ async fn several_nodes_share_a_service() {
     scene.wait_for_addresses("web", &[LAN, WAN]);
     ready("True");
     scene.wait_for_addresses("web", &[LAN, WAN, "203.0.113.20"]);
+    // With the policy Local, a node without an endpoint would send nobody anywhere.
+    scene.endpoint("web", json!({"ready": true}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.endpoint("web", json!({"ready": false}));
+    scene.wait_for_addresses("web", &[LAN, WAN, "203.0.113.20"]);
     // A node that is gone takes its addresses along.
     two.abort();
     scene.kubernetes.kubectl(&["delete", "node", &other.node_name()]).unwrap();

@@ -56,6 +56,14 @@ pub enum NotHere {
         /// What there is instead.
         here: String,
     },
+    /// The interface has no address that others could come to, and never will.
+    #[error("interface `{name}` only leads back to this host. Interfaces here: {here}.")]
+    Loopback {
+        /// What was written.
+        name: String,
+        /// What there is instead.
+        here: String,
+    },
     /// Clients cannot use this address, or not those that are meant.
     #[error("{address} is an address that clients do not come to: {why}.")]
     Unusable {
@@ -165,7 +173,11 @@ impl Selection {
             Entry::Name(name) if interfaces.find(name).is_none() => {
                 Some(NotHere::Interface { name: name.clone(), here: self.here(interfaces) })
             }
-            Entry::Name(_) => None,
+            Entry::Name(name) => {
+                let found = interfaces.find(name)?;
+                let leads_back = found.is_loopback && self.of(found).next().is_none();
+                leads_back.then(|| NotHere::Loopback { name: name.clone(), here: self.here(interfaces) })
+            }
             Entry::Address(address) if !interfaces.have(*address) => {
                 Some(NotHere::Address { address: *address, here: self.here(interfaces) })
             }
@@ -321,6 +333,13 @@ mod tests {
         assert_eq!(
             told(&usual, "192.0.2.99").unwrap(),
             format!("no interface of this host has the address 192.0.2.99. {rest}")
+        );
+        assert_eq!(told(&usual, "lo"), None, "it has an API server's address");
+        let alone: Interfaces = [(1, interface("lo", &["127.0.0.1", "::1"]))].into_iter().collect();
+        let wrong = usual.check(&entries(&["lo"]), &alone);
+        assert_eq!(
+            wrong[0].1.to_string(),
+            "interface `lo` only leads back to this host. Interfaces here: none."
         );
         assert!(told(&usual, "127.0.0.1").unwrap().contains("only leads back to this host"));
         assert!(told(&usual, "fe80::7").unwrap().contains("only known on one link"));

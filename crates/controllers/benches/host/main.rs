@@ -1,0 +1,230 @@
+//! Services at the addresses of a node, on a real Kubernetes API: how long until a status is written, what an address that comes
+//! takes, and a start with ten thousand.
+//!
+//! Ours runs in a process of its own, both halves of it, with packet filters in mode nftables and a node that is a network
+//! namespace. So does the floor: a client that only watches Services and writes an address into the status of each that is new.
+//! Both get Services in turns, so that they have the same machine. Times are of this one; what they have to do with each other
+//! is not.
+//!
+//! `SERVICES=1000` in the environment makes it a thousand at the end. A limit that is missed ends it with a failure.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench talks")]
+
+mod processes;
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use k8s_openapi::api::core::v1::{LoadBalancerIngress, Service};
+use kube::api::{Api, PostParams};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use portcullis_testkit::roomy_kubernetes;
+use serde_json::json;
+use tokio::sync::watch;
+
+use self::processes::Process;
+
+// What the program has.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// So many Services are there before anything is measured, and so many are made then, of each.
+const THERE: usize = 1000;
+const MADE: usize = 200;
+/// So many are made at the same time, where it does not matter.
+const TOGETHER: usize = 16;
+/// Limits: from a Service to its status, above the floor, at the median and for 99 of 100; from an address to the first status;
+/// a start; memory.
+const MEDIAN: Duration = Duration::from_millis(5);
+const MOST: Duration = Duration::from_millis(20);
+const ADDRESS: Duration = Duration::from_millis(100);
+const MEMORY: u64 = 150_000_000;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [processes::OURS, kubeconfig] => processes::run_ours(kubeconfig),
+        [processes::BARE, kubeconfig] => processes::run_bare(kubeconfig),
+        _ => tokio::runtime::Runtime::new().unwrap().block_on(measure()),
+    }
+    let missed = MISSED.load(Ordering::Relaxed);
+    if missed == 0 {
+        return ExitCode::SUCCESS;
+    }
+    println!("{missed} limits are missed.");
+    ExitCode::FAILURE
+}
+
+async fn measure() {
+    let many = std::env::var("SERVICES").map_or(10_000, |number| number.parse().unwrap());
+    let kubernetes = roomy_kubernetes();
+    for (kind, name) in [("namespace", "nodes"), ("namespace", "services")] {
+        kubernetes.kubectl(&["create", kind, name]).unwrap();
+    }
+    let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node1"}});
+    kubernetes.apply(&node.to_string()).unwrap();
+    let client = processes::client(kubernetes.kubeconfig()).await;
+    let seen = Seen::watch(client.clone());
+    println!("\nServices at the addresses of a node, in mode nftables, on a real Kubernetes API\n");
+
+    make(&client, processes::OURS_CLASS, 0..THERE).await;
+    let mut ours = Process::start(processes::OURS, kubernetes.kubeconfig());
+    let mut bare = Process::start(processes::BARE, kubernetes.kubeconfig());
+    seen.until(|known| known.values().filter(|addresses| addresses.len() == 1).count() >= THERE).await;
+
+    let (mut of_ours, mut of_bare) = (Vec::new(), Vec::new());
+    for number in 0..MADE {
+        for (class, times) in [(processes::OURS_CLASS, &mut of_ours), (processes::BARE_CLASS, &mut of_bare)] {
+            let start = Instant::now();
+            let name = make_one(&client, class, THERE + number).await;
+            seen.until(|known| known.get(&name).is_some_and(|addresses| !addresses.is_empty())).await;
+            times.push(start.elapsed());
+        }
+    }
+    bare.end();
+    let (median, most) = spread(&mut of_ours);
+    let (bare_median, bare_most) = spread(&mut of_bare);
+    println!("from a Service to its status, {MADE} times, {THERE} there      median   99 of 100");
+    println!("{:<50} {:>6.1} ms   {:>6.1} ms", "  ours", millis(median), millis(most));
+    println!("{:<50} {:>6.1} ms   {:>6.1} ms", "  the floor", millis(bare_median), millis(bare_most));
+    let (above, most_above) = (median.saturating_sub(bare_median), most.saturating_sub(bare_most));
+    println!(
+        "{:<50} {:>6.1} ms {} {:>6.1} ms {}",
+        "  above the floor",
+        millis(above),
+        mark(above <= MEDIAN),
+        millis(most_above),
+        mark(most_above <= MOST)
+    );
+
+    let mut firsts = Vec::new();
+    let mut alls = Vec::new();
+    for number in 0..5_usize {
+        let start = Instant::now();
+        ours.say(&format!("address add 203.0.113.{}/32 dev lan0", number + 10));
+        let has = |addresses: &Vec<String>| addresses.len() == number + 2;
+        seen.until(|known| known.values().any(has)).await;
+        firsts.push(start.elapsed());
+        seen.until(|known| known.values().filter(|addresses| has(addresses)).count() >= THERE + MADE).await;
+        alls.push(start.elapsed());
+    }
+    let (first, _) = spread(&mut firsts);
+    let (all, _) = spread(&mut alls);
+    println!(
+        "\n{:<50} {:>6.1} ms {}\n{:<50} {:>6.1} ms",
+        "from an address to the first status, median of 5",
+        millis(first),
+        mark(first < ADDRESS),
+        format!("  and to all {}", THERE + MADE),
+        millis(all)
+    );
+    ours.end();
+
+    if many > THERE + MADE {
+        make(&client, processes::OURS_CLASS, THERE + MADE..many).await;
+    }
+    let start = Instant::now();
+    let mut ours = Process::start(processes::OURS, kubernetes.kubeconfig());
+    ours.hear("set");
+    let set = start.elapsed();
+    seen.until(|known| {
+        let ours = known.iter().filter(|(name, _)| name.starts_with("ours-"));
+        ours.filter(|(_, addresses)| addresses.len() == 1).count() >= many
+    })
+    .await;
+    println!(
+        "\n{:<50} {:>6.2} s\n{:<50} {:>6.2} s",
+        format!("a start with {many} Services: packet filters set"),
+        set.as_secs_f64(),
+        "  and to the last status written",
+        start.elapsed().as_secs_f64()
+    );
+    let memory = ours.memory();
+    println!(
+        "memory of both halves, at most: {} MB of {} {}",
+        memory / 1_000_000,
+        MEMORY / 1_000_000,
+        mark(memory < MEMORY)
+    );
+    ours.end();
+}
+
+async fn make(client: &Client, class: &str, numbers: std::ops::Range<usize>) {
+    stream::iter(numbers)
+        .for_each_concurrent(TOGETHER, |number| async move { drop(make_one(client, class, number).await) })
+        .await;
+}
+
+/// Makes a Service of a class, on a port of its own; its name.
+async fn make_one(client: &Client, class: &str, number: usize) -> String {
+    let name = format!("{}-{number}", class.rsplit('/').next().unwrap());
+    let service = json!({
+        "metadata": {"name": name, "namespace": "services"},
+        "spec": {
+            "type": "LoadBalancer",
+            "loadBalancerClass": class,
+            "allocateLoadBalancerNodePorts": false,
+            "loadBalancerSourceRanges": ["192.0.2.0/24"],
+            "ports": [{"port": 11_000 + number}],
+        },
+    });
+    let api: Api<Service> = Api::namespaced(client.clone(), "services");
+    api.create(&PostParams::default(), &serde_json::from_value(service).unwrap()).await.unwrap();
+    name
+}
+
+/// The addresses of Services, as a watch tells of them.
+struct Seen(watch::Receiver<Arc<HashMap<String, Vec<String>>>>);
+
+impl Seen {
+    fn watch(client: Client) -> Self {
+        let (sender, receiver) = watch::channel(Arc::default());
+        tokio::spawn(async move {
+            let api: Api<Service> = Api::namespaced(client, "services");
+            let events = watcher(api, watcher::Config::default());
+            futures_util::pin_mut!(events);
+            while let Ok(Some(event)) = events.try_next().await {
+                let (watcher::Event::Apply(service) | watcher::Event::InitApply(service)) = event else {
+                    continue;
+                };
+                let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+                let ingress = status.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
+                let addresses = ingress.filter_map(|one: &LoadBalancerIngress| one.ip.clone()).collect();
+                sender.send_modify(|known: &mut Arc<HashMap<String, Vec<String>>>| {
+                    Arc::make_mut(known).insert(service.name_any(), addresses);
+                });
+            }
+        });
+        Seen(receiver)
+    }
+
+    async fn until(&self, is: impl Fn(&HashMap<String, Vec<String>>) -> bool) {
+        self.0.clone().wait_for(|known| is(known)).await.unwrap();
+    }
+}
+
+fn spread(times: &mut [Duration]) -> (Duration, Duration) {
+    times.sort_unstable();
+    (times[times.len() / 2], times[times.len() * 99 / 100])
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1000.0
+}
+
+/// How many limits were missed so far.
+static MISSED: AtomicUsize = AtomicUsize::new(0);
+
+/// A figure that has a limit: `=` where it is kept, `✗` where it is missed, which counts.
+fn mark(kept: bool) -> &'static str {
+    if kept {
+        return "=";
+    }
+    MISSED.fetch_add(1, Ordering::Relaxed);
+    "✗ MISSED"
+}

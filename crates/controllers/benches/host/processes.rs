@@ -1,0 +1,164 @@
+//! The processes that look after Services, and how they are talked to: by lines.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Once;
+
+use futures_util::TryStreamExt;
+use k8s_openapi::api::core::v1::Service;
+use kube::api::{Api, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent};
+use portcullis_host::Machine;
+use portcullis_host::claims::Policy;
+use portcullis_host::datapath::Mode;
+use portcullis_host::interfaces::Selection;
+use portcullis_testkit::Host;
+use portcullis_testkit::parts::Namespace;
+use serde_json::json;
+
+/// The words by which they know what they are, and the classes of their Services.
+pub(crate) const OURS: &str = "--ours";
+pub(crate) const BARE: &str = "--bare";
+pub(crate) const OURS_CLASS: &str = "bench/ours";
+pub(crate) const BARE_CLASS: &str = "bench/bare";
+
+/// Another process, which ends with this value.
+pub(crate) struct Process {
+    child: Child,
+    lines: BufReader<ChildStdout>,
+}
+
+impl Process {
+    pub(crate) fn start(word: &str, kubeconfig: &Path) -> Self {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .arg(word)
+            .arg(kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap());
+        Process { child, lines }
+    }
+
+    /// Has it run `ip` on its node.
+    pub(crate) fn say(&mut self, line: &str) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    /// Waits for a line.
+    pub(crate) fn hear(&mut self, line: &str) {
+        let mut heard = String::new();
+        while heard.trim() != line {
+            heard.clear();
+            assert!(self.lines.read_line(&mut heard).unwrap() > 0, "it ended");
+        }
+    }
+
+    /// What it had in memory at most, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    pub(crate) fn end(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub(crate) async fn client(kubeconfig: &Path) -> Client {
+    let config = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// Both halves, with a node that has one address.
+pub(crate) fn run_ours(kubeconfig: &str) {
+    let node = Host::new("node");
+    node.run("ip link add lan0 type veth peer name lan1");
+    node.run("ip link set lan0 up");
+    node.run("ip address add 192.0.2.1/24 dev lan0");
+    let machine = Namespace::run(&node, || Machine::start().unwrap());
+    let policy = Policy { selection: Selection::usual(), reserved: BTreeSet::new() };
+    let agent = AgentSettings {
+        cluster: "bench".to_owned(),
+        class: OURS_CLASS.to_owned(),
+        without_class: false,
+        node: "node1".to_owned(),
+        namespace: "nodes".to_owned(),
+        policy: policy.clone(),
+        mode: Mode::Nftables,
+        observe: false,
+    };
+    let controller = HostSettings {
+        class: OURS_CLASS.to_owned(),
+        without_class: false,
+        namespace: "nodes".to_owned(),
+        policy,
+        mode: Mode::Nftables,
+        observe: false,
+        host: "bench".to_owned(),
+    };
+    let set = Once::new();
+    let told = move |standing: Result<(), String>| {
+        standing.unwrap();
+        set.call_once(|| println!("set"));
+    };
+    run(move |line| drop(node.run(&format!("ip {line}"))), async move {
+        let client = client(Path::new(kubeconfig)).await;
+        tokio::join!(
+            NodeAgent::new(client.clone(), machine, agent).run(told),
+            HostController::new(client, controller).run()
+        );
+    });
+}
+
+/// The floor.
+pub(crate) fn run_bare(kubeconfig: &str) {
+    run(drop, async move {
+        let client = client(Path::new(kubeconfig)).await;
+        let api: Api<Service> = Api::all(client.clone());
+        let events = watcher(api, watcher::Config::default());
+        futures_util::pin_mut!(events);
+        let api: Api<Service> = Api::namespaced(client, "services");
+        while let Ok(Some(event)) = events.try_next().await {
+            let watcher::Event::Apply(service) = event else { continue };
+            let class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.as_deref());
+            let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+            if class != Some(BARE_CLASS) || status.is_some_and(|status| status.ingress.is_some()) {
+                continue;
+            }
+            let patch = Patch::Merge(json!({"status": {"loadBalancer": {"ingress": [{"ip": "192.0.2.1"}]}}}));
+            api.patch_status(&service.name_any(), &PatchParams::default(), &patch).await.unwrap();
+        }
+    });
+}
+
+/// Works until nobody talks to it any more, and listens to what is said.
+fn run(mut hears: impl FnMut(String) + Send + 'static, work: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let ended = runtime.spawn_blocking(move || {
+        for line in std::io::stdin().lines() {
+            hears(line.unwrap());
+        }
+    });
+    runtime.block_on(async {
+        tokio::select! {
+            () = work => {}
+            _ = ended => {}
+        }
+    });
+}

@@ -165,9 +165,8 @@ impl<P: Provider> Context<P> {
         let held = service.finalizers().iter().any(|finalizer| finalizer == FINALIZER);
         let ours = wants_load_balancer(service, &self.settings.class);
         // What is said of a Service at addresses of nodes is said by whoever gives it those.
-        let is_said_here =
-            enforced::there(service).is_some() && !is_of_another_class(service, &self.settings.class);
-        if !held && !self.settings.observe && is_said_here && host::assigned(service).is_none() {
+        let is_said = enforced::there(service).is_some() && host::assigned(service).is_none();
+        if !held && !self.settings.observe && is_said {
             return self.take_back(service).await;
         }
         if let Some((finalizer, who)) = foreign_finalizer(service).filter(|_| ours) {

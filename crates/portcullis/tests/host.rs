@@ -214,3 +214,104 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
     assert!(can_connect(&inside, NODE, WEB));
     assert!(!can_connect(&outside, "198.51.100.1", WEB));
 }
+
+/// An edge administrator: the router on or off, on which ports, at which interface, and who may connect.
+#[test]
+fn the_stories_of_a_single_node() {
+    let [node, inside, outside, backend] = lab();
+    let _serving = backend.serve(8080);
+    let kubernetes = kubernetes_in(&node);
+    kubernetes.kubectl(&["create", "namespace", "portcullis"]).unwrap();
+    let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge"}});
+    kubernetes.apply(&object.to_string()).unwrap();
+    let files = TempDir::new().unwrap();
+    let (config, log) = (files.path().join("config.yaml"), files.path().join("log"));
+    let start = |ingress: &str| {
+        let text = format!(
+            "kubernetes: {{kubeconfig: {}}}\ntelemetry: {{listen: '127.0.0.1:0'}}\n\
+             singleNode: {{enabled: true, image: 'router:1'}}\n\
+             host: {{enabled: true, node: edge, datapath: nftables, internalInterfaces: [to-backend]}}\n\
+             ingress: {ingress}\n",
+            kubernetes.kubeconfig().display()
+        );
+        fs::write(&config, text).unwrap();
+        Program::start(&node, &log, &config, &[])
+    };
+    let router = |path: &str| {
+        let get = ["-n", "openshift-ingress", "get", "service", "router-default", "-o"];
+        kubernetes.kubectl(&[&get[..], &[&format!("jsonpath={path}")]].concat()).unwrap_or_default()
+    };
+    let at = || router("{.status.loadBalancer.ingress[*].ip}");
+
+    // Enabled, as it is unless somebody says otherwise: at the addresses of the host.
+    let running = start("{}");
+    eventually("it is at the host's addresses", || at() == "192.0.2.1 198.51.100.1");
+    eventually("the log says which ports", || {
+        running.log().contains("Service openshift-ingress/router-default using ports [80, 443]")
+    });
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {
+            "name": "router-1",
+            "namespace": "openshift-ingress",
+            "labels": {"kubernetes.io/service-name": "router-default"},
+        },
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.244.0.2"], "nodeName": "edge", "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    });
+    kubernetes.apply(&slice.to_string()).unwrap();
+    eventually("both reach it", || {
+        can_connect(&inside, NODE, WEB) && can_connect(&outside, "198.51.100.1", WEB)
+    });
+    drop(running);
+
+    // At one interface, and on another port.
+    let running = start("{listenAddress: [to-inside, 192.0.2.1], ports: {http: 8000}}");
+    eventually("it is at that interface", || at() == NODE);
+    eventually("on the other port", || can_connect(&inside, NODE, Target::Tcp(8000)));
+    assert!(!can_connect(&inside, NODE, WEB));
+    assert!(!can_connect(&outside, "198.51.100.1", Target::Tcp(8000)));
+    let inner = ["-n", "openshift-ingress", "get", "service", "router-internal-default", "-o"];
+    let inner = kubernetes.kubectl(&[&inner[..], &["jsonpath={.spec.ports[*].port}"]].concat()).unwrap();
+    assert_eq!(inner, "80 443 1936", "inside the cluster all is as it was");
+    // The interface gets another address, and loses it.
+    node.run("ip address add 192.0.2.77/24 dev to-inside");
+    eventually("it is there, too", || at() == "192.0.2.1 192.0.2.77");
+    eventually("and serves", || can_connect(&inside, "192.0.2.77", Target::Tcp(8000)));
+    node.run("ip address del 192.0.2.77/24 dev to-inside");
+    eventually("it is gone from there", || at() == NODE);
+    // Only some may connect.
+    let ranges = |ranges: Value| {
+        let patch = json!({"spec": {"loadBalancerSourceRanges": ranges}}).to_string();
+        let args =
+            ["-n", "openshift-ingress", "patch", "service", "router-default", "--type=merge", "-p", &patch];
+        kubernetes.kubectl(&args).unwrap();
+    };
+    ranges(json!(["203.0.113.0/24"]));
+    eventually("nobody else", || !can_connect(&inside, NODE, Target::Tcp(8000)));
+    ranges(json!(["192.0.2.0/24"]));
+    eventually("who is in the range", || can_connect(&inside, NODE, Target::Tcp(8000)));
+    drop(running);
+
+    // An interface that is not there stops the start, and nothing else changes.
+    let mut refused = start("{listenAddress: [to-insid]}");
+    assert_eq!(refused.child.wait().unwrap().code(), Some(2));
+    let said = refused.log();
+    assert!(
+        said.contains("config.yaml:5: ingress.listenAddress[0]: no interface `to-insid` on this host"),
+        "{said}"
+    );
+    assert!(said.contains("Did you mean `to-inside`?"), "{said}");
+    assert!(can_connect(&inside, NODE, Target::Tcp(8000)), "what was there goes on");
+
+    // Off: no router, and no rule of it.
+    let _running = start("{status: Removed, listenAddress: [nonsense]}");
+    let gone = ["-n", "openshift-ingress", "get", "service,deployment", "-o", "name"];
+    eventually("there is no router", || kubernetes.kubectl(&gone).unwrap_or_default().trim().is_empty());
+    eventually("nor a rule of it", || {
+        !node.run("nft list ruleset").contains("router-default")
+            && !can_connect(&inside, NODE, Target::Tcp(8000))
+    });
+}

@@ -222,3 +222,149 @@ fn condition(service: &Service, is: bool, reason: &str, message: &str, now: &Tim
         observed_generation: None,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use portcullis_core::Protocol;
+    use portcullis_host::claims::Port;
+
+    use super::*;
+
+    fn service(ranges: &[&str], held: &[&str]) -> Service {
+        let ingress: Vec<Value> = held.iter().map(|ip| json!({"ip": ip})).collect();
+        serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {"type": "LoadBalancer", "ports": [{"port": 80}], "loadBalancerSourceRanges": ranges},
+            "status": {"loadBalancer": {"ingress": ingress}},
+        }))
+        .unwrap()
+    }
+
+    fn ip(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    fn share(addresses: &[&str], refused: &[(&str, Refusal)]) -> Share {
+        Share {
+            addresses: addresses.iter().map(|text| ip(text)).collect(),
+            refused: refused.iter().map(|(text, refusal)| (ip(text), refusal.clone())).collect(),
+        }
+    }
+
+    fn given<'a>(share: &'a Share, datapath: &'a NodeDatapath, up_to_date: bool) -> Given<'a> {
+        Given { node: "a", share, datapath, up_to_date, missing: Vec::new() }
+    }
+
+    const TCP: Port = Port { protocol: Protocol::TCP, number: 80 };
+
+    #[test]
+    fn what_is_said_of_addresses() {
+        let (fine, one, none) = (NodeDatapath::default(), share(&["192.0.2.7"], &[]), share(&[], &[]));
+        let taken = share(
+            &["192.0.2.7"],
+            &[("198.51.100.7", Refusal::Taken(TCP, "shop/old".into())), ("10.0.0.7", Refusal::Listens(TCP))],
+        );
+        let reserved = share(&[], &[("192.0.2.7", Refusal::Reserved(TCP))]);
+        for (share, expected) in [
+            (Some(&one), (true, "Assigned", "It is reached at 192.0.2.7.")),
+            (
+                Some(&none),
+                (
+                    false,
+                    "NoAddress",
+                    "No node has an address of its families that Services can have. It is reached nowhere.",
+                ),
+            ),
+            (
+                None,
+                (
+                    false,
+                    "NoAddress",
+                    "No node has told of its addresses yet: see whether Portcullis runs on the nodes, with host.agent. It is reached nowhere.",
+                ),
+            ),
+            (
+                Some(&reserved),
+                (
+                    false,
+                    "PortReserved",
+                    "Port 80/tcp is kept for the node itself (host.reservedPorts): use another one. It is reached nowhere.",
+                ),
+            ),
+            (
+                Some(&taken),
+                (
+                    false,
+                    "PortOfNode",
+                    "A program of the node itself listens on port 80/tcp of 10.0.0.7: use another port, or stop it. Service shop/old has port 80/tcp of 198.51.100.7: use another port or address, or wait until it is gone. It is reached at 192.0.2.7.",
+                ),
+            ),
+        ] {
+            let all: Vec<Given<'_>> = share.map(|share| given(share, &fine, true)).into_iter().collect();
+            let found = verdict(&service(&[], &[]), Mode::None, &all).assigned;
+            assert_eq!((found.0, found.1, found.2.as_str()), expected);
+        }
+    }
+
+    #[test]
+    fn an_address_waits_for_its_filter() {
+        let fine =
+            NodeDatapath { interfaces: BTreeSet::from(["enp3s0".to_owned()]), ..NodeDatapath::default() };
+        let broken = NodeDatapath { problem: Some("no nf_tables".to_owned()), ..NodeDatapath::default() };
+        let both = share(&["192.0.2.7", "192.0.2.8"], &[]);
+        let reached = |service: &Service, mode: Mode, datapath: &NodeDatapath, up_to_date: bool| {
+            let found = verdict(service, mode, &[given(&both, datapath, up_to_date)]);
+            let addresses: Vec<String> = found.addresses.iter().map(ToString::to_string).collect();
+            (addresses.join(" "), found.assigned.1, found.enforcement)
+        };
+        let limited = service(&["10.0.0.0/8"], &["192.0.2.7"]);
+        let (addresses, reason, _) = reached(&limited, Mode::Filter, &fine, false);
+        assert_eq!((addresses.as_str(), reason), ("192.0.2.7", "Waiting"), "what it has it keeps");
+        let (addresses, reason, enforcement) = reached(&limited, Mode::Filter, &fine, true);
+        assert_eq!((addresses.as_str(), reason), ("192.0.2.7 192.0.2.8", "Assigned"));
+        assert_eq!(enforcement, Some(Enforcement::By("The packet filters of a (enp3s0)".to_owned())));
+        let (addresses, _, enforcement) = reached(&limited, Mode::Filter, &broken, true);
+        assert_eq!(addresses, "192.0.2.7");
+        assert!(matches!(enforcement, Some(Enforcement::Not(why)) if why.contains("no nf_tables")));
+        // Where nobody is limited there is nothing to wait for, nor where nobody else serves the address.
+        assert_eq!(reached(&service(&[], &[]), Mode::Filter, &fine, false).0, "192.0.2.7 192.0.2.8");
+        assert_eq!(reached(&limited, Mode::Nftables, &fine, false).0, "192.0.2.7 192.0.2.8");
+        assert_eq!(reached(&limited, Mode::None, &fine, true).2, None, "that is for others to know");
+    }
+
+    #[test]
+    fn what_cannot_be_read_lets_nobody_in() {
+        let mut wrong = service(&[], &[]);
+        let annotation =
+            ("service.beta.kubernetes.io/load-balancer-source-ranges".to_owned(), "10.0.0.0/33".to_owned());
+        wrong.metadata.annotations = Some([annotation].into());
+        let (fine, one) = (NodeDatapath::default(), share(&["192.0.2.7"], &[]));
+        let found = verdict(&wrong, Mode::Nftables, &[given(&one, &fine, true)]);
+        assert_eq!(found.assigned.1, "WrongSourceRanges");
+        assert!(found.assigned.2.contains("Nobody gets in until that is corrected"), "{found:?}");
+        assert!(limits(&wrong));
+    }
+
+    #[test]
+    fn nothing_is_written_twice() {
+        let now = Time(Timestamp::from_second(1).unwrap());
+        let (fine, one) = (NodeDatapath::default(), share(&["192.0.2.7"], &[]));
+        let mut service = service(&["10.0.0.0/8"], &[]);
+        let found = verdict(&service, Mode::Nftables, &[given(&one, &fine, true)]);
+        let patch = found.patch(&service, Mode::Nftables, &now).unwrap();
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ipMode"], "Proxy");
+        assert_eq!(
+            patch["status"]["loadBalancer"]["ingress"][0]["ports"],
+            json!([{"port": 80, "protocol": "TCP"}])
+        );
+        service.status = serde_json::from_value(patch["status"].clone()).unwrap();
+        let later = Time(Timestamp::from_second(9).unwrap());
+        assert_eq!(found.patch(&service, Mode::Nftables, &later), None);
+        // Others serve it from now on, and say nothing of its ranges.
+        let found = verdict(&service, Mode::None, &[given(&one, &fine, true)]);
+        let patch = found.patch(&service, Mode::None, &later).unwrap();
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ipMode"], "VIP");
+        assert_eq!(patch["status"]["conditions"], json!([{"type": enforced::ENFORCED, "$patch": "delete"}]));
+    }
+}

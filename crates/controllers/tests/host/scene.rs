@@ -10,7 +10,7 @@ use portcullis_host::datapath::Mode;
 use portcullis_host::interfaces::Selection;
 use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{Host, eventually, kubernetes, link};
+use portcullis_testkit::{Host, Passage, eventually, kubernetes, link};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -94,11 +94,25 @@ impl Scene {
         Policy { selection, reserved: BTreeSet::from([22, 6443]) }
     }
 
-    pub(crate) async fn client(&self) -> kube::Client {
+    async fn config(&self) -> kube::Config {
         let config = Kubeconfig::read_from(self.kubernetes.kubeconfig()).unwrap();
-        let config =
-            kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
-        kube::Client::try_from(config).unwrap()
+        kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap()
+    }
+
+    pub(crate) async fn client(&self) -> kube::Client {
+        kube::Client::try_from(self.config().await).unwrap()
+    }
+
+    /// Both halves, with a way to the API that can be cut.
+    pub(crate) async fn start_by_passage(&self) -> (Running, Passage) {
+        let mut config = self.config().await;
+        let server = format!("127.0.0.1:{}", config.cluster_url.port_u16().unwrap()).parse().unwrap();
+        let passage = Passage::to(server);
+        config.cluster_url = format!("https://{}", passage.address()).parse().unwrap();
+        let client = kube::Client::try_from(config).unwrap();
+        let agent = NodeAgent::new(client.clone(), machine(&self.node), self.agent_settings());
+        let controller = HostController::new(client, self.settings());
+        (Running(vec![tokio::spawn(controller.run()), tokio::spawn(agent.run(|_| {}))]), passage)
     }
 
     pub(crate) fn settings(&self) -> HostSettings {

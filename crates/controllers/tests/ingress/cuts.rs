@@ -1,6 +1,5 @@
 //! The way to the API is cut again and again, and the type is not even installed at first: it converges.
 
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -8,55 +7,24 @@ use portcullis_controllers::ingress::IngressControllers;
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::ingress::{CRD, OWNING_LABEL};
 use portcullis_testkit::parts::Namespace;
-use portcullis_testkit::{eventually, kubernetes_in};
+use portcullis_testkit::{Passage, eventually, kubernetes_in};
 use serde_json::json;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
 
 use crate::cluster::Cluster;
-
-/// Passes on what comes, until all its connections are cut at once.
-struct Passage {
-    address: SocketAddr,
-    cut: Arc<Notify>,
-}
-
-impl Passage {
-    async fn to(server: SocketAddr) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let cut = Arc::new(Notify::new());
-        let cutting = Arc::clone(&cut);
-        tokio::spawn(async move {
-            loop {
-                let (mut client, _) = listener.accept().await.unwrap();
-                let cut = Arc::clone(&cutting);
-                tokio::spawn(async move {
-                    let Ok(mut server) = TcpStream::connect(server).await else { return };
-                    tokio::select! {
-                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                        () = cut.notified() => {}
-                    }
-                });
-            }
-        });
-        Passage { address, cut }
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn watches_that_are_cut() {
     let cluster = Cluster::new("cut");
     let mut config = cluster.config().await;
     let server = format!("127.0.0.1:{}", config.cluster_url.port_u16().unwrap()).parse().unwrap();
-    let passage = Passage::to(server).await;
-    config.cluster_url = format!("https://{}", passage.address).parse().unwrap();
+    let passage = Passage::to(server);
+    config.cluster_url = format!("https://{}", passage.address()).parse().unwrap();
     let client = kube::Client::try_from(config).unwrap();
     let running = tokio::spawn(IngressControllers::new(client, cluster.settings(Platform::BareMetal)).run());
     let cutting = tokio::spawn(async move {
         loop {
             tokio::time::sleep(Duration::from_millis(170)).await;
-            passage.cut.notify_waiters();
+            passage.cut();
         }
     });
     for round in 0..8 {

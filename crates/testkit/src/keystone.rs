@@ -76,6 +76,7 @@ fn prepare(directory: &Path, token_lifetime: u32) -> std::io::Result<()> {
         "[database]\nconnection = sqlite:///{place}/keystone.db\n\
          [token]\nprovider = fernet\nexpiration = {token_lifetime}\n\
          [fernet_tokens]\nkey_repository = {place}/fernet-keys\n\
+         [fernet_receipts]\nkey_repository = {place}/fernet-keys\n\
          [credential]\nkey_repository = {place}/credential-keys\n\
          [identity]\npassword_hash_rounds = 4\n"
     );

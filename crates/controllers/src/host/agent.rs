@@ -13,7 +13,7 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use portcullis_host::Machine;
 use portcullis_host::claims::{Claims, Here, Listening, Name, Policy, Port};
-use portcullis_host::datapath::{self, Frontend, Mode, Place};
+use portcullis_host::datapath::{self, Datapath, Frontend, Mode, Place, Synced};
 use portcullis_host::interfaces::{Interface, Interfaces};
 use portcullis_kube_api::host::{NodeDatapath, NodeInterface, NodeReport, wants_host};
 use tokio::sync::watch;
@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::asked::{Serving, Slices, claim, is_local, service_of};
 use super::controller::watched;
 use super::health::Health;
-use super::told::{Told, version};
+use super::told::Told;
 use super::traffic::Traffic;
 use crate::pause::pause;
 
@@ -50,6 +50,9 @@ pub struct AgentSettings {
 
 /// How often is looked where programs listen, and whether the packet filters are still there.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// How often, of those times, it is read whether they are as they should be: somebody may have changed them.
+const DOUBT: u32 = 30;
 
 /// How long is waited after a failure, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
@@ -90,11 +93,17 @@ struct Agent {
     /// What was put into the packet filters, by Service.
     placed: HashMap<Name, Vec<Place>>,
     health: Health,
+    /// Whether there is nothing in the packet filters.
+    is_bare: bool,
+    /// The interfaces where packets were to be filtered, the last time.
+    filtered: Vec<datapath::Interface>,
     /// Everything is to be said anew.
     whole: bool,
     /// Until when nothing is tried, and how often in a row it failed.
     pause: Option<Instant>,
     failures: u32,
+    /// How often it was looked.
+    looks: u32,
     /// The newest version of a Service of ours that was heard of.
     newest: Option<u64>,
     report: watch::Sender<NodeReport>,
@@ -135,9 +144,12 @@ impl NodeAgent {
             listening: BTreeSet::new(),
             claims: Claims::new(policy, Here::default()),
             placed: HashMap::new(),
+            is_bare: true,
+            filtered: Vec::new(),
             whole: true,
             pause: None,
             failures: 0,
+            looks: 0,
             newest: None,
             report,
             settings,
@@ -185,7 +197,7 @@ impl Agent {
     /// Whether enough is known to do anything: what is not known yet would be taken away.
     fn is_complete(&self) -> bool {
         let endpoints = self.settings.mode != Mode::Nftables || self.slices.is_complete();
-        self.services.is_complete() && endpoints
+        self.services.is_complete() && endpoints && self.api_server.is_complete()
     }
 
     /// Takes in what was heard; which Services are concerned.
@@ -195,9 +207,8 @@ impl Agent {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
                 for news in self.services.take(event, is_ours) {
-                    let service = self.services.get(&news.name);
-                    self.newest = self.newest.max(service.and_then(|service| version(&**service)));
-                    let claim = service.map(|service| claim(service));
+                    self.newest = self.newest.max(news.version);
+                    let claim = self.services.get(&news.name).map(|service| claim(service));
                     changed.extend(self.claims.set(&news.name, claim));
                     changed.insert(news.name);
                 }
@@ -224,7 +235,18 @@ impl Agent {
                 changed.extend(self.move_to());
             }
             Heard::Interfaces => changed.extend(self.move_to()),
-            Heard::Time => changed.extend(self.look().await),
+            Heard::Time => {
+                self.looks = self.looks.wrapping_add(1);
+                if self.looks.is_multiple_of(DOUBT) && !self.is_bare && !self.settings.observe {
+                    let doubt = |datapath: &mut Datapath| {
+                        datapath.doubt();
+                        Ok(())
+                    };
+                    // What cannot be read is told when it is used.
+                    let _ = self.machine.datapath(doubt).await;
+                }
+                changed.extend(self.look().await);
+            }
         }
     }
 
@@ -241,15 +263,13 @@ impl Agent {
     fn move_to(&mut self) -> BTreeSet<Name> {
         let interfaces = self.interfaces.borrow_and_update().clone();
         let slices = self.api_server.values();
-        let also = slices
+        let told: BTreeSet<_> = slices
             .flat_map(|slice| slice.endpoints.iter().flat_map(|endpoint| &endpoint.addresses))
             .filter_map(|address| address.parse().ok())
             .collect();
-        // In this mode packets are filtered on the interfaces themselves.
-        self.whole |= self.settings.mode == Mode::Filter && self.claims.here().interfaces != interfaces;
-        let changed = self.claims.move_to(Here { interfaces, listening: self.listening.clone(), also });
-        self.tell();
-        changed
+        // One that stops takes its address out of there, and is back in a moment.
+        let also = if told.is_empty() { self.claims.here().also.clone() } else { told };
+        self.claims.move_to(Here { interfaces, listening: self.listening.clone(), also })
     }
 
     /// What a Service is to have in the packet filters.
@@ -271,6 +291,8 @@ impl Agent {
         if self.pause.is_some_and(|until| Instant::now() < until) {
             return;
         }
+        // In this mode packets are filtered on the interfaces themselves.
+        self.whole |= self.settings.mode == Mode::Filter && self.filtered != self.outside();
         let done = if self.whole { self.sync_all().await } else { self.change(changed).await };
         match done {
             Ok(in_force) => {
@@ -278,11 +300,7 @@ impl Agent {
                     info!("the packet filters of this node are as they should be again");
                 }
                 (self.pause, self.failures, self.whole) = (None, 0, false);
-                self.said(in_force, None);
-            }
-            Err(datapath::Error::Flows(problem)) => {
-                warn!(%problem, "flows to endpoints that are gone were not ended");
-                self.whole = false;
+                self.tell(in_force);
             }
             Err(problem) => {
                 let mut why = problem.to_string();
@@ -293,57 +311,67 @@ impl Agent {
                 self.whole = true;
                 self.failures = self.failures.saturating_add(1);
                 self.pause = Some(Instant::now() + pause(BACKOFF, self.failures));
-                self.said(None, Some(why));
+                self.report.send_if_modified(|report| {
+                    let differs = report.datapath.problem.as_ref() != Some(&why);
+                    word(self.settings.mode).clone_into(&mut report.datapath.mode);
+                    report.datapath.problem = Some(why);
+                    differs
+                });
             }
         }
     }
 
     /// Makes the packet filters have everything, and nothing else.
-    async fn sync_all(&mut self) -> Result<Option<BTreeSet<String>>, datapath::Error> {
+    async fn sync_all(&mut self) -> Result<BTreeSet<String>, datapath::Error> {
         let names: Vec<Name> = self.services.names().cloned().collect();
         let mut all = Vec::new();
         self.placed.clear();
         for name in names {
             let frontends = self.frontends(&name);
-            let places = frontends.iter().map(Frontend::place).collect();
-            self.placed.insert(name, places);
+            let places: Vec<Place> = frontends.iter().map(Frontend::place).collect();
+            if !places.is_empty() {
+                self.placed.insert(name, places);
+            }
             all.extend(frontends);
         }
-        let mode = self.settings.mode;
+        // Without any there is nothing to be left on the machine.
+        let mode = if all.is_empty() { Mode::None } else { self.settings.mode };
+        self.is_bare = mode == Mode::None;
         if self.settings.observe {
             info!(frontends = all.len(), ?mode, "this would be in the packet filters of this node");
-            return Ok(None);
+            return Ok(BTreeSet::new());
         }
-        let interfaces = self.filtered();
-        let count = all.len();
+        self.filtered = self.outside();
+        let (interfaces, count) = (self.filtered.clone(), all.len());
         let done = self
             .machine
             .datapath(move |datapath| {
-                let synced = datapath.sync(mode, &interfaces, all)?;
-                let in_force = datapath.in_force().into_iter().map(str::to_owned).collect();
-                Ok((synced, in_force))
+                let synced = but_for_flows(datapath.sync(mode, &interfaces, all))?;
+                Ok((synced, in_force(datapath)))
             })
             .await;
         match done {
             Ok((synced, in_force)) => {
-                let elements = synced.elements;
-                if synced.rules || elements > 0 {
+                if let Some(synced) = synced.filter(|synced| synced.rules || synced.elements > 0) {
+                    let elements = synced.elements;
                     info!(frontends = count, elements, ?mode, "the packet filters of this node are set");
                 }
-                Ok(Some(in_force))
+                Ok(in_force)
             }
             // There is nothing of ours to be removed by somebody who may not.
-            Err(datapath::Error::NotPermitted | datapath::Error::NoNftables) if mode == Mode::None => {
-                Ok(None)
+            Err(datapath::Error::NotPermitted | datapath::Error::NoNftables)
+                if self.settings.mode == Mode::None =>
+            {
+                Ok(BTreeSet::new())
             }
             Err(problem) => Err(problem),
         }
     }
 
     /// Makes the packet filters have what changed. With nothing, it is seen whether they are still there.
-    async fn change(&mut self, changed: BTreeSet<Name>) -> Result<Option<BTreeSet<String>>, datapath::Error> {
+    async fn change(&mut self, changed: BTreeSet<Name>) -> Result<BTreeSet<String>, datapath::Error> {
         if self.settings.mode == Mode::None {
-            return Ok(None);
+            return Ok(BTreeSet::new());
         }
         let (mut come, mut gone) = (Vec::new(), BTreeSet::new());
         for name in changed {
@@ -355,28 +383,31 @@ impl Agent {
             }
             come.extend(frontends);
         }
+        // The first and the last frontend bring the table, and take it along.
+        if self.is_bare != self.placed.is_empty() {
+            return self.sync_all().await;
+        }
         // What one gives up may be another's now.
         for frontend in &come {
             gone.remove(&frontend.place());
         }
         if self.settings.observe {
-            info!(
-                come = come.len(),
-                gone = gone.len(),
-                "this would change in the packet filters of this node"
-            );
-            return Ok(None);
+            if !come.is_empty() || !gone.is_empty() {
+                let (come, gone) = (come.len(), gone.len());
+                info!(come, gone, "this would change in the packet filters of this node");
+            }
+            return Ok(BTreeSet::new());
         }
-        let in_force = move |datapath: &mut datapath::Datapath| {
-            datapath.change(come, gone)?;
-            Ok(Some(datapath.in_force().into_iter().map(str::to_owned).collect()))
+        let change = move |datapath: &mut Datapath| {
+            but_for_flows(datapath.change(come, gone))?;
+            Ok(in_force(datapath))
         };
-        self.machine.datapath(in_force).await
+        self.machine.datapath(change).await
     }
 
     /// The interfaces through which packets come from elsewhere. Those that are a part of a bridge or a bond, too: a switch
     /// in the kernel may forward packets that nothing else sees.
-    fn filtered(&self) -> Vec<datapath::Interface> {
+    fn outside(&self) -> Vec<datapath::Interface> {
         let selection = &self.settings.policy.selection;
         let interfaces = self.claims.here().interfaces.iter();
         let outside = interfaces.filter(|one| !one.is_loopback && !selection.is_internal(&one.name));
@@ -405,44 +436,53 @@ impl Agent {
         self.health.retry().await;
     }
 
-    /// Notes what the packet filters do, for others to know.
-    fn said(&self, in_force: Option<BTreeSet<String>>, problem: Option<String>) {
-        let mode = self.settings.mode;
+    /// Tells what the node has and what its packet filters do. Both at once, and only when it is so: who hears of an address
+    /// may have it used at once.
+    fn tell(&self, in_force: BTreeSet<String>) {
+        let here = self.claims.here();
+        let now = NodeReport {
+            interfaces: reported(&here.interfaces),
+            listening: here.listening.iter().map(told_listening).collect(),
+            api_server: here.also.clone(),
+            datapath: NodeDatapath {
+                mode: word(self.settings.mode).to_owned(),
+                interfaces: in_force,
+                up_to: self.newest.filter(|_| self.settings.mode != Mode::None),
+                problem: None,
+            },
+        };
         self.report.send_if_modified(|report| {
-            let datapath = NodeDatapath {
-                mode: match mode {
-                    Mode::None => "none",
-                    Mode::Filter => "filter",
-                    Mode::Nftables => "nftables",
-                }
-                .to_owned(),
-                interfaces: in_force.unwrap_or_default(),
-                up_to: self.newest.filter(|_| mode == Mode::Filter && problem.is_none()),
-                problem,
-            };
-            let differs = report.datapath != datapath;
-            report.datapath = datapath;
+            let differs = *report != now;
+            *report = now;
             differs
         });
     }
+}
 
-    /// Notes what the node has, for others to know.
-    fn tell(&self) {
-        let here = self.claims.here();
-        let interfaces = reported(&here.interfaces);
-        let listening: BTreeSet<String> = here.listening.iter().map(told_listening).collect();
-        self.report.send_if_modified(|report| {
-            let same = report.interfaces == interfaces
-                && report.listening == listening
-                && report.api_server == here.also;
-            if !same {
-                report.interfaces = interfaces;
-                report.listening = listening;
-                report.api_server.clone_from(&here.also);
-            }
-            !same
-        });
+/// A mode, as it is told.
+pub(super) fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::None => "none",
+        Mode::Filter => "filter",
+        Mode::Nftables => "nftables",
     }
+}
+
+/// What was done, if all is as it should be. Flows that were not ended are told, and are no reason to stop.
+fn but_for_flows(done: Result<Synced, datapath::Error>) -> Result<Option<Synced>, datapath::Error> {
+    match done {
+        Ok(synced) => Ok(Some(synced)),
+        Err(datapath::Error::Flows(problem)) => {
+            warn!(%problem, "UDP flows to endpoints that are gone were not ended: load the module nf_conntrack_netlink if it is missing");
+            Ok(None)
+        }
+        Err(problem) => Err(problem),
+    }
+}
+
+/// The interfaces where packets are filtered as they arrive.
+fn in_force(datapath: &Datapath) -> BTreeSet<String> {
+    datapath.in_force().into_iter().map(str::to_owned).collect()
 }
 
 /// Interfaces with addresses, as they are told.

@@ -93,7 +93,8 @@ fn held(service: &Service) -> BTreeMap<IpAddr, Option<BTreeSet<Port>>> {
     ingress.collect()
 }
 
-fn ingress(service: &Service) -> impl Iterator<Item = &LoadBalancerIngress> {
+/// What the status of a Service has.
+pub(super) fn ingress(service: &Service) -> impl Iterator<Item = &LoadBalancerIngress> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
     status.and_then(|status| status.ingress.as_ref()).into_iter().flatten()
 }

@@ -1,12 +1,13 @@
 //! What runs once in a cluster: it says in the status of Services at which addresses of nodes they are reached.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, LoadBalancerIngress, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
@@ -18,11 +19,11 @@ use portcullis_host::datapath::Mode;
 use portcullis_kube_api::host::{NODE_LABEL, NodeDatapath, NodeReport, wants_host};
 use serde_json::Value;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::agent::{interfaces, read_listening};
-use super::asked::{claim, is_local, name};
+use super::asked::{addresses, claim, ingress, is_local, name};
 use super::endpoints::Endpoints;
 use super::told::{Told, version};
 use super::verdict::{Given, Verdict, verdict};
@@ -89,7 +90,11 @@ struct Controller {
     /// Services whose status is being written, or waits to be.
     busy: BTreeSet<Name>,
     failures: HashMap<Name, u32>,
-    written: HashMap<Name, Vec<tokio::time::Instant>>,
+    /// The addresses that were written last, and when somebody else changed that.
+    written: HashMap<Name, Vec<LoadBalancerIngress>>,
+    undone: HashMap<Name, Vec<Instant>>,
+    /// What Services ask for, as a number, and by which version they came to do so.
+    asked: HashMap<Name, (u64, Option<u64>)>,
     /// What was said last, of ports and of what is wrong.
     said: HashMap<Name, Said>,
     events: Events,
@@ -100,6 +105,8 @@ struct Controller {
 struct Site {
     report: NodeReport,
     claims: Claims,
+    /// By which version of any Service a Service came to get what it gets here: packet filters that know it are needed first.
+    since: HashMap<Name, Option<u64>>,
 }
 
 #[derive(Default, PartialEq)]
@@ -142,6 +149,8 @@ impl HostController {
             busy: BTreeSet::new(),
             failures: HashMap::new(),
             written: HashMap::new(),
+            undone: HashMap::new(),
+            asked: HashMap::new(),
             said: HashMap::new(),
             heard: sender,
         };
@@ -203,7 +212,7 @@ impl Controller {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
                 for news in self.services.take(event, is_ours) {
-                    changed.extend(self.claim(&news.name));
+                    changed.extend(self.claim(&news.name, news.version));
                 }
             }
             Heard::Report(event) => {
@@ -236,8 +245,10 @@ impl Controller {
                 match outcome {
                     Ok(service) => {
                         self.failures.remove(&name);
+                        self.written.insert(Arc::clone(&name), ingress(&service).cloned().collect());
+                        let version = version(&*service);
                         self.services.wrote(*service);
-                        changed.extend(self.claim(&name));
+                        changed.extend(self.claim(&name, version));
                     }
                     Err(problem) => self.failed(&name, &problem),
                 }
@@ -258,18 +269,33 @@ impl Controller {
         told && self.endpoints.is_complete()
     }
 
-    /// Enters what a Service asks for at every node; whose share is another now, and the Service itself.
-    fn claim(&mut self, name: &Name) -> BTreeSet<Name> {
-        let claim = self.services.get(name).map(|service| claim(service));
+    /// Enters what a Service asks for at every node, by a version of it; whose share is another now, and the Service itself.
+    fn claim(&mut self, name: &Name, version: Option<u64>) -> BTreeSet<Name> {
+        let service = self.services.get(name).cloned();
+        let claim = service.as_deref().map(claim);
         let mut changed = BTreeSet::from([Arc::clone(name)]);
         for site in self.sites.values_mut() {
-            changed.extend(site.claims.set(name, claim.clone()));
+            for other in site.claims.set(name, claim.clone()) {
+                site.since.insert(Arc::clone(&other), version);
+                changed.insert(other);
+            }
         }
-        if claim.is_none() {
+        if let Some(service) = service {
+            let number = number(&service);
+            let asked = self.asked.entry(Arc::clone(name)).or_insert((number, version));
+            if asked.0 != number {
+                *asked = (number, version);
+            }
+        } else {
             self.failures.remove(name);
             self.written.remove(name);
+            self.undone.remove(name);
+            self.asked.remove(name);
             self.said.remove(name);
             self.waiting.remove(name);
+            for site in self.sites.values_mut() {
+                site.since.remove(name);
+            }
         }
         changed
     }
@@ -311,10 +337,12 @@ impl Controller {
         }
         info!(node, interfaces = report.interfaces.len(), "a node tells of itself");
         let mut claims = Claims::new(self.settings.policy.clone(), here);
+        let mut since = HashMap::new();
         for service in self.services.values() {
             claims.set(&name(service), Some(claim(service)));
+            since.insert(name(service), version(&**service));
         }
-        self.sites.insert(node, Site { report, claims });
+        self.sites.insert(node, Site { report, claims, since });
         changed.extend(self.services.names().cloned());
         changed
     }
@@ -343,25 +371,28 @@ impl Controller {
     }
 
     /// What is to be said of a Service. Nodes that are not ready, or have no endpoint where they would send to no other, count
-    /// only if no node is better.
+    /// only if no other node has an address for it.
     fn verdict(&self, name: &Name, service: &Service) -> Verdict {
         let is_up = |node: &str| self.nodes.get(node).is_none_or(|node| is_ready(node));
-        let any_up = self.sites.keys().any(|node| is_up(node));
         let local = service.spec.as_ref().is_some_and(is_local);
         let has_one = |node: &str| !local || self.endpoints.are_on(name, node);
-        let any_has = self.sites.keys().any(|node| is_up(node) && has_one(node));
+        let serves = |site: &Site| site.claims.share(name).is_some_and(|share| !share.addresses.is_empty());
+        let any = |is: &dyn Fn(&str) -> bool| self.sites.iter().any(|(node, site)| is(node) && serves(site));
+        let (any_up, any_has) = (any(&is_up), any(&|node| is_up(node) && has_one(node)));
+        let asked = self.asked.get(name).and_then(|(_, version)| *version);
         let given: Vec<Given<'_>> = self
             .sites
             .iter()
             .filter(|(node, _)| (!any_up || is_up(node)) && (!any_has || has_one(node)))
             .filter_map(|(node, site)| {
-                let missing = site.claims.missing(name);
+                let up_to = site.report.datapath.up_to;
                 Some(Given {
                     node,
                     share: site.claims.share(name)?,
                     datapath: &site.report.datapath,
-                    up_to_date: site.report.datapath.up_to >= version(service),
-                    missing: missing.into_iter().map(|(_, wrong)| wrong.to_string()).collect(),
+                    knows_addresses: up_to >= site.since.get(name).copied().flatten(),
+                    knows_ranges: up_to >= asked,
+                    missing: site.claims.missing(name),
                 })
             })
             .collect();
@@ -379,13 +410,13 @@ impl Controller {
         }
         let verdict = self.verdict(name, &service);
         self.tell(name, &service, &verdict);
-        if verdict.assigned.1 == "Waiting" {
+        if verdict.waits {
             self.waiting.insert(Arc::clone(name));
         } else {
             self.waiting.remove(name);
         }
         // What is not known of any node is no reason to take an address away.
-        if self.sites.is_empty() && !super::asked::addresses(&service).is_empty() {
+        if self.sites.is_empty() && !addresses(&service).is_empty() {
             return;
         }
         let now = Time(Timestamp::now());
@@ -394,7 +425,7 @@ impl Controller {
             info!(service = %name, addresses = ?verdict.addresses, "its status would be written");
             return;
         }
-        if let Some(pause) = self.pause(name) {
+        if let Some(pause) = self.pause(name, &service) {
             warn!(service = %name, "somebody else writes its status again and again: find out who else looks after it");
             self.wait(name, pause);
             return;
@@ -414,10 +445,14 @@ impl Controller {
         });
     }
 
-    /// For how long a status is better left alone, since it was written often lately.
-    fn pause(&mut self, name: &Name) -> Option<Duration> {
-        let now = tokio::time::Instant::now();
-        let times = self.written.entry(Arc::clone(name)).or_default();
+    /// For how long a status is better left alone, since somebody else changed it again and again.
+    fn pause(&mut self, name: &Name, service: &Service) -> Option<Duration> {
+        let is_ours = self.written.get(name).is_none_or(|ours| ingress(service).eq(ours));
+        if is_ours {
+            return None;
+        }
+        let now = Instant::now();
+        let times = self.undone.entry(Arc::clone(name)).or_default();
         times.retain(|time| now.duration_since(*time) < WITHIN);
         if times.len() >= OFTEN {
             return Some(WITHIN / 3);
@@ -456,6 +491,14 @@ impl Controller {
         let (reason, message) = (*reason, message.clone());
         tokio::spawn(async move { events.tell(&service, Weight::Warning, reason, &message).await });
     }
+}
+
+/// What a Service asks for, as a number: another one if it asks for something else.
+fn number(service: &Service) -> u64 {
+    let asked = (&service.spec, &service.metadata.annotations);
+    let mut hash = DefaultHasher::new();
+    serde_json::to_string(&asked).unwrap_or_default().hash(&mut hash);
+    hash.finish()
 }
 
 /// Whether a node is ready; one that says nothing about it is.

@@ -16,10 +16,11 @@ pub(super) struct Told<K> {
     complete: bool,
 }
 
-/// An object that changed, and what it was before.
+/// An object that changed, what it was before, and the version by which it did. What is gone from a list has none.
 pub(super) struct News<K> {
     pub(super) name: Name,
     pub(super) before: Option<Arc<K>>,
+    pub(super) version: Option<u64>,
 }
 
 impl<K> Default for Told<K> {
@@ -47,23 +48,25 @@ impl<K: Resource<DynamicType = ()>> Told<K> {
                 self.complete = true;
                 let mut before = std::mem::take(&mut self.objects);
                 self.objects = self.coming.take().unwrap_or_default();
-                let mut news: Vec<News<K>> = self
-                    .objects
-                    .keys()
-                    .map(|name| News { name: Arc::clone(name), before: before.remove(name) })
-                    .collect();
-                news.extend(before.into_iter().map(|(name, before)| News { name, before: Some(before) }));
+                let news = self.objects.iter().map(|(name, object)| News {
+                    name: Arc::clone(name),
+                    before: before.remove(name),
+                    version: version(&**object),
+                });
+                let mut news: Vec<News<K>> = news.collect();
+                let gone = before.into_iter();
+                news.extend(gone.map(|(name, before)| News { name, before: Some(before), version: None }));
                 news
             }
             Event::Apply(object) if keep(&object) => {
-                let name = key(&object);
+                let (name, version) = (key(&object), version(&object));
                 let before = self.objects.insert(Arc::clone(&name), Arc::new(lean(object)));
-                vec![News { name, before }]
+                vec![News { name, before, version }]
             }
             Event::Apply(object) | Event::Delete(object) => {
-                let name = key(&object);
+                let (name, version) = (key(&object), version(&object));
                 let before = self.objects.remove(&name);
-                if before.is_some() { vec![News { name, before }] } else { Vec::new() }
+                if before.is_some() { vec![News { name, before, version }] } else { Vec::new() }
             }
         }
     }

@@ -8,10 +8,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use portcullis_core::Enforcement;
 use portcullis_host::claims::{Refusal, Share};
 use portcullis_host::datapath::Mode;
+use portcullis_host::interfaces::{Entry, NotHere};
 use portcullis_kube_api::enforced::{self, enforced_condition};
 use portcullis_kube_api::host::{self, ASSIGNED, LISTEN_ADDRESSES, NodeDatapath};
 use serde_json::{Value, json};
 
+use super::agent::word;
 use super::asked::{addresses, admission, all_ports, limits};
 
 /// What one node gives a Service.
@@ -22,10 +24,12 @@ pub(super) struct Given<'a> {
     pub(super) share: &'a Share,
     /// What its packet filters do.
     pub(super) datapath: &'a NodeDatapath,
-    /// Whether they know this version of the Service.
-    pub(super) up_to_date: bool,
+    /// Whether they know that it gets these addresses.
+    pub(super) knows_addresses: bool,
+    /// Whether they know what it asks for.
+    pub(super) knows_ranges: bool,
     /// What of its entries the node does not have.
-    pub(super) missing: Vec<String>,
+    pub(super) missing: Vec<(Entry, NotHere)>,
 }
 
 /// What is to be said of a Service.
@@ -36,7 +40,20 @@ pub(super) struct Verdict {
     /// Whether it has all that it asks for; a reason and a sentence.
     pub(super) assigned: (bool, &'static str, String),
     /// Whether its ranges keep anybody out.
-    pub(super) enforcement: Option<Enforcement>,
+    pub(super) enforcement: Kept,
+    /// Whether more is to be said once the packet filters of a node know of it.
+    pub(super) waits: bool,
+}
+
+/// Whether ranges keep anybody out.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kept {
+    /// There is nothing to say.
+    Nothing,
+    /// That is not known yet. What was said before is about other ranges, in its words.
+    NotYet,
+    /// They do, or do not.
+    Said(Enforcement),
 }
 
 /// What is to be said of a Service, by what all nodes give it.
@@ -46,8 +63,8 @@ pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Ver
     let mut waits = BTreeSet::new();
     for one in given {
         // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
-        let ready =
-            mode != Mode::Filter || !limits(service) || (one.up_to_date && one.datapath.problem.is_none());
+        let is_set = one.knows_addresses && one.datapath.problem.is_none() && one.has(mode);
+        let ready = mode != Mode::Filter || !limits(service) || is_set;
         for address in &one.share.addresses {
             if ready || held.contains(address) {
                 reached.insert(*address);
@@ -56,13 +73,22 @@ pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Ver
             }
         }
     }
-    let assigned = assigned(service, given, &reached, &waits);
+    let assigned = assigned(service, mode, given, &reached, &waits);
     let enforcement = enforcement(service, mode, given);
-    Verdict { addresses: reached, assigned, enforcement }
+    let waits = !waits.is_empty() || enforcement == Kept::NotYet;
+    Verdict { addresses: reached, assigned, enforcement, waits }
+}
+
+impl Given<'_> {
+    /// Whether the packet filters do what they are to do.
+    fn has(&self, mode: Mode) -> bool {
+        self.datapath.mode == word(mode)
+    }
 }
 
 fn assigned(
     service: &Service,
+    mode: Mode,
     given: &[Given<'_>],
     reached: &BTreeSet<IpAddr>,
     waits: &BTreeSet<&str>,
@@ -88,6 +114,16 @@ fn assigned(
         let why: Vec<String> = refused.iter().map(|(refusal, at)| why(refusal, at)).collect();
         return (false, reason, format!("{} {at}", why.join(" ")));
     }
+    let serving = given.iter().filter(|one| !one.share.addresses.is_empty());
+    if let Some(other) = serving.clone().find(|one| !one.has(mode)) {
+        let message = format!(
+            "Node {} has host.datapath `{}`, and whoever writes this has `{}`: set the same on both.",
+            other.node,
+            other.datapath.mode,
+            word(mode)
+        );
+        return (false, "OtherDatapath", format!("{message} {at}"));
+    }
     if !waits.is_empty() {
         let nodes: Vec<&str> = waits.iter().copied().collect();
         let message = format!(
@@ -96,17 +132,22 @@ fn assigned(
         );
         return (false, "Waiting", message);
     }
+    // What another node has is not missing.
+    let nowhere =
+        |entry: &Entry| given.iter().all(|one| one.missing.iter().any(|(missing, _)| missing == entry));
+    let missing = given.iter().flat_map(|one| &one.missing).filter(|(entry, _)| nowhere(entry));
+    let missing: BTreeSet<String> = missing.map(|(_, wrong)| wrong.to_string()).collect();
+    if !missing.is_empty() {
+        let missing: Vec<String> = missing.into_iter().collect();
+        return (false, "NoAddress", format!("{LISTEN_ADDRESSES}: {} {at}", missing.join(" ")));
+    }
     if reached.is_empty() {
         let asks =
             service.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(LISTEN_ADDRESSES));
-        let missing: BTreeSet<&str> =
-            given.iter().flat_map(|one| one.missing.iter().map(String::as_str)).collect();
-        let missing: Vec<&str> = missing.into_iter().collect();
-        let message = match (given.is_empty(), asks, missing.is_empty()) {
-            (true, _, _) => "No node has told of its addresses yet: see whether Portcullis runs on the nodes, with host.agent.".to_owned(),
-            (_, true, false) => format!("Annotation {LISTEN_ADDRESSES}: {}", missing.join(" ")),
-            (_, true, true) => format!("Annotation {LISTEN_ADDRESSES} names no address of a node that Services of its families can have."),
-            (_, false, _) => "No node has an address of its families that Services can have.".to_owned(),
+        let message = match (given.is_empty(), asks) {
+            (true, _) => "No node has told of its addresses yet: see whether Portcullis runs on the nodes, with host.agent.".to_owned(),
+            (_, true) => format!("{LISTEN_ADDRESSES} names no address of a node that Services of its families can have."),
+            (_, false) => "No node has an address of its families that Services can have.".to_owned(),
         };
         return (false, "NoAddress", format!("{message} {at}"));
     }
@@ -137,19 +178,25 @@ fn list(addresses: &BTreeSet<IpAddr>) -> String {
 }
 
 /// Whether the ranges of a Service keep anybody out, at all addresses where it is reached.
-fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Option<Enforcement> {
-    if mode == Mode::None || !limits(service) {
-        return None;
-    }
+fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
     let serving: Vec<&Given<'_>> = given.iter().filter(|one| !one.share.addresses.is_empty()).collect();
-    let broken = serving.iter().find_map(|one| Some((one.node, one.datapath.problem.as_ref()?)));
-    if let Some((node, problem)) = broken {
-        return Some(Enforcement::Not(format!(
-            "The packet filters of node {node} are not as they should be: {problem}."
-        )));
+    if mode == Mode::None || !limits(service) || serving.is_empty() {
+        return Kept::Nothing;
     }
-    if serving.is_empty() {
-        return None;
+    let not = |why: String| Kept::Said(Enforcement::Not(why));
+    for one in &serving {
+        if let Some(problem) = &one.datapath.problem {
+            return not(format!(
+                "The packet filters of node {} are not as they should be: {problem}.",
+                one.node
+            ));
+        }
+        if !one.has(mode) {
+            return not(format!("Node {} has host.datapath `{}`.", one.node, one.datapath.mode));
+        }
+    }
+    if serving.iter().any(|one| !one.knows_ranges) {
+        return Kept::NotYet;
     }
     let nodes = serving.iter().map(|one| {
         let interfaces: Vec<&str> = one.datapath.interfaces.iter().map(String::as_str).collect();
@@ -158,7 +205,7 @@ fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Option<Enf
             _ => one.node.to_owned(),
         }
     });
-    Some(Enforcement::By(format!("The packet filters of {}", nodes.collect::<Vec<_>>().join(", "))))
+    Kept::Said(Enforcement::By(format!("The packet filters of {}", nodes.collect::<Vec<_>>().join(", "))))
 }
 
 impl Verdict {
@@ -194,11 +241,13 @@ impl Verdict {
             conditions.push(json!(said));
         }
         let is_there = enforced::there(service);
-        let said =
-            self.enforcement.as_ref().and_then(|found| enforced_condition(service, found, now.clone()));
+        let said = match &self.enforcement {
+            Kept::Said(found) => enforced_condition(service, found, now.clone()),
+            Kept::Nothing | Kept::NotYet => None,
+        };
         match said {
             Some(said) if is_there != Some(&said) => conditions.push(json!(said)),
-            None if is_there.is_some() => {
+            None if is_there.is_some() && self.enforcement == Kept::Nothing => {
                 conditions.push(json!({"type": enforced::ENFORCED, "$patch": "delete"}));
             }
             _ => {}
@@ -252,15 +301,19 @@ mod tests {
         }
     }
 
-    fn given<'a>(share: &'a Share, datapath: &'a NodeDatapath, up_to_date: bool) -> Given<'a> {
-        Given { node: "a", share, datapath, up_to_date, missing: Vec::new() }
+    fn given<'a>(share: &'a Share, datapath: &'a NodeDatapath, knows: bool) -> Given<'a> {
+        Given { node: "a", share, datapath, knows_addresses: knows, knows_ranges: knows, missing: Vec::new() }
+    }
+
+    fn datapath(mode: &str) -> NodeDatapath {
+        NodeDatapath { mode: mode.to_owned(), ..NodeDatapath::default() }
     }
 
     const TCP: Port = Port { protocol: Protocol::TCP, number: 80 };
 
     #[test]
     fn what_is_said_of_addresses() {
-        let (fine, one, none) = (NodeDatapath::default(), share(&["192.0.2.7"], &[]), share(&[], &[]));
+        let (fine, one, none) = (datapath("none"), share(&["192.0.2.7"], &[]), share(&[], &[]));
         let taken = share(
             &["192.0.2.7"],
             &[("198.51.100.7", Refusal::Taken(TCP, "shop/old".into())), ("10.0.0.7", Refusal::Listens(TCP))],
@@ -309,9 +362,8 @@ mod tests {
 
     #[test]
     fn an_address_waits_for_its_filter() {
-        let fine =
-            NodeDatapath { interfaces: BTreeSet::from(["enp3s0".to_owned()]), ..NodeDatapath::default() };
-        let broken = NodeDatapath { problem: Some("no nf_tables".to_owned()), ..NodeDatapath::default() };
+        let fine = NodeDatapath { interfaces: BTreeSet::from(["enp3s0".to_owned()]), ..datapath("filter") };
+        let broken = NodeDatapath { problem: Some("no nf_tables".to_owned()), ..datapath("filter") };
         let both = share(&["192.0.2.7", "192.0.2.8"], &[]);
         let reached = |service: &Service, mode: Mode, datapath: &NodeDatapath, up_to_date: bool| {
             let found = verdict(service, mode, &[given(&both, datapath, up_to_date)]);
@@ -323,14 +375,19 @@ mod tests {
         assert_eq!((addresses.as_str(), reason), ("192.0.2.7", "Waiting"), "what it has it keeps");
         let (addresses, reason, enforcement) = reached(&limited, Mode::Filter, &fine, true);
         assert_eq!((addresses.as_str(), reason), ("192.0.2.7 192.0.2.8", "Assigned"));
-        assert_eq!(enforcement, Some(Enforcement::By("The packet filters of a (enp3s0)".to_owned())));
+        assert_eq!(enforcement, Kept::Said(Enforcement::By("The packet filters of a (enp3s0)".to_owned())));
         let (addresses, _, enforcement) = reached(&limited, Mode::Filter, &broken, true);
         assert_eq!(addresses, "192.0.2.7");
-        assert!(matches!(enforcement, Some(Enforcement::Not(why)) if why.contains("no nf_tables")));
+        assert!(matches!(enforcement, Kept::Said(Enforcement::Not(why)) if why.contains("no nf_tables")));
+        // Packet filters that do something else keep nobody out.
+        let (addresses, reason, enforcement) = reached(&limited, Mode::Filter, &datapath("none"), true);
+        assert_eq!((addresses.as_str(), reason), ("192.0.2.7", "OtherDatapath"));
+        assert_eq!(enforcement, Kept::Said(Enforcement::Not("Node a has host.datapath `none`.".to_owned())));
         // Where nobody is limited there is nothing to wait for, nor where nobody else serves the address.
         assert_eq!(reached(&service(&[], &[]), Mode::Filter, &fine, false).0, "192.0.2.7 192.0.2.8");
-        assert_eq!(reached(&limited, Mode::Nftables, &fine, false).0, "192.0.2.7 192.0.2.8");
-        assert_eq!(reached(&limited, Mode::None, &fine, true).2, None, "that is for others to know");
+        let (addresses, _, enforcement) = reached(&limited, Mode::Nftables, &datapath("nftables"), false);
+        assert_eq!((addresses.as_str(), enforcement), ("192.0.2.7 192.0.2.8", Kept::NotYet));
+        assert_eq!(reached(&limited, Mode::None, &datapath("none"), true).2, Kept::Nothing, "others know");
     }
 
     #[test]
@@ -339,7 +396,7 @@ mod tests {
         let annotation =
             ("service.beta.kubernetes.io/load-balancer-source-ranges".to_owned(), "10.0.0.0/33".to_owned());
         wrong.metadata.annotations = Some([annotation].into());
-        let (fine, one) = (NodeDatapath::default(), share(&["192.0.2.7"], &[]));
+        let (fine, one) = (datapath("nftables"), share(&["192.0.2.7"], &[]));
         let found = verdict(&wrong, Mode::Nftables, &[given(&one, &fine, true)]);
         assert_eq!(found.assigned.1, "WrongSourceRanges");
         assert!(found.assigned.2.contains("Nobody gets in until that is corrected"), "{found:?}");
@@ -349,7 +406,7 @@ mod tests {
     #[test]
     fn nothing_is_written_twice() {
         let now = Time(Timestamp::from_second(1).unwrap());
-        let (fine, one) = (NodeDatapath::default(), share(&["192.0.2.7"], &[]));
+        let (fine, one) = (datapath("nftables"), share(&["192.0.2.7"], &[]));
         let mut service = service(&["10.0.0.0/8"], &[]);
         let found = verdict(&service, Mode::Nftables, &[given(&one, &fine, true)]);
         let patch = found.patch(&service, Mode::Nftables, &now).unwrap();
@@ -362,6 +419,7 @@ mod tests {
         let later = Time(Timestamp::from_second(9).unwrap());
         assert_eq!(found.patch(&service, Mode::Nftables, &later), None);
         // Others serve it from now on, and say nothing of its ranges.
+        let fine = datapath("none");
         let found = verdict(&service, Mode::None, &[given(&one, &fine, true)]);
         let patch = found.patch(&service, Mode::None, &later).unwrap();
         assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ipMode"], "VIP");

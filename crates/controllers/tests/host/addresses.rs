@@ -29,7 +29,7 @@ async fn services_get_the_addresses_that_they_ask_for() {
     scene.wait_for_addresses("field", &[WAN]);
     scene.wait_for_condition("usual", ASSIGNED, "True/Assigned: It is reached at 192.0.2.1, 198.51.100.1.");
     scene.wait_for_condition("nothing", ASSIGNED, "False/NoAddress: ");
-    let missing = "False/NoAddress: Annotation portcullis.dev/listen-addresses: no interface `dmz` on this host. Interfaces here: to-inside (192.0.2.1, 2001:db8:1::1), to-outside";
+    let missing = "False/NoAddress: portcullis.dev/listen-addresses: no interface `dmz` on this host. Interfaces here: to-inside (192.0.2.1, 2001:db8:1::1), to-outside";
     scene.wait_for_condition("elsewhere", ASSIGNED, missing);
     eventually("an Event says so", || scene.events("elsewhere").iter().any(|event| event.contains("`dmz`")));
     assert_eq!(scene.addresses("nothing"), Vec::<String>::new());

@@ -72,7 +72,11 @@ async fn what_the_node_needs_is_refused() {
         ASSIGNED,
         "False/PortOfNode: A program of the node itself listens on port 9090/tcp of 192.0.2.1, 198.51.100.1",
     );
-    scene.wait_for_condition("admin", ASSIGNED, "False/NoAddress: ");
+    scene.wait_for_condition(
+        "admin",
+        ASSIGNED,
+        "False/NoAddress: portcullis.dev/listen-addresses: 10.0.0.1 is kept for those who look after this host.",
+    );
     for name in ["ssh", "cockpit", "admin"] {
         assert_eq!(scene.addresses(name), Vec::<String>::new(), "{name}");
         eventually("an Event says so", || !scene.events(name).is_empty());

@@ -132,6 +132,11 @@ impl Datapath {
         Ok(done)
     }
 
+    /// Takes nothing for granted any more: the next change reads what is there, and makes good what somebody else changed.
+    pub fn doubt(&mut self) {
+        self.known = None;
+    }
+
     /// The frontends that are wanted.
     pub fn frontends(&self) -> impl Iterator<Item = &Frontend> {
         self.frontends.values()
@@ -160,8 +165,10 @@ impl Datapath {
         let in_force = self.present();
         let wanted = self.wanted(&in_force);
         let mut places: BTreeSet<Place> = self.frontends.keys().copied().collect();
+        let mut forwards = self.mode == Mode::Nftables;
         let taken_over = self.kernel.read().and_then(|there| {
             places.extend(there.frontends.keys());
+            forwards |= there.skeleton.as_ref().is_some_and(|skeleton| skeleton.forwards);
             let mut plan = difference(&there, &wanted);
             if wanted.skeleton.is_some() && plan.grow.is_none() {
                 plan.grow.clone_from(&there.skeleton);
@@ -181,8 +188,9 @@ impl Datapath {
             }
             (outcome, _) => outcome?,
         };
-        // Endpoints and frontends may have gone while nobody looked.
-        self.stale.flows.extend(places.into_iter().filter(|place| place.protocol() == Protocol::UDP));
+        // Endpoints and frontends may have gone while nobody looked. Where others forward, flows are theirs.
+        let flows = places.into_iter().filter(|place| forwards && place.protocol() == Protocol::UDP);
+        self.stale.flows.extend(flows);
         self.stale.clients.extend(wanted.skeleton.iter().flat_map(|skeleton| skeleton.timeouts.clone()));
         self.known = Some(Known { table: self.kernel.table()?, skeleton: wanted.skeleton, in_force });
         self.end_stale()?;

@@ -56,6 +56,14 @@ pub enum NotHere {
         /// What there is instead.
         here: String,
     },
+    /// The interface is not for Services.
+    #[error("{what} is kept for those who look after this host. Interfaces here: {here}.")]
+    Kept {
+        /// What was written.
+        what: String,
+        /// What there is instead.
+        here: String,
+    },
     /// The interface has no address that others could come to, and never will.
     #[error("interface `{name}` only leads back to this host. Interfaces here: {here}.")]
     Loopback {
@@ -175,6 +183,12 @@ impl Selection {
             }
             Entry::Name(name) => {
                 let found = interfaces.find(name)?;
+                if self.is_kept(found) {
+                    return Some(NotHere::Kept {
+                        what: format!("interface `{name}`"),
+                        here: self.here(interfaces),
+                    });
+                }
                 let leads_back = found.is_loopback && self.of(found).next().is_none();
                 leads_back.then(|| NotHere::Loopback { name: name.clone(), here: self.here(interfaces) })
             }
@@ -182,6 +196,10 @@ impl Selection {
                 Some(NotHere::Address { address: *address, here: self.here(interfaces) })
             }
             Entry::Address(address) => {
+                let at = interfaces.iter().find(|found| found.addresses.contains(address));
+                if at.is_some_and(|found| self.is_kept(found)) {
+                    return Some(NotHere::Kept { what: address.to_string(), here: self.here(interfaces) });
+                }
                 let family = Family::of(*address);
                 if !self.families.contains(&family) {
                     return Some(NotHere::OtherFamily { address: *address, family });
@@ -334,6 +352,15 @@ mod tests {
             told(&usual, "192.0.2.99").unwrap(),
             format!("no interface of this host has the address 192.0.2.99. {rest}")
         );
+        let kept = Selection { management: vec!["enp4s0".to_owned()], ..Selection::usual() };
+        for (written, what) in [("enp4s0", "interface `enp4s0`"), ("10.0.7.4", "10.0.7.4")] {
+            assert_eq!(
+                told(&kept, written).unwrap(),
+                format!(
+                    "{what} is kept for those who look after this host. Interfaces here: enp3s0 (192.0.2.7, 2001:db8::7)."
+                )
+            );
+        }
         assert_eq!(told(&usual, "lo"), None, "it has an API server's address");
         let alone: Interfaces = [(1, interface("lo", &["127.0.0.1", "::1"]))].into_iter().collect();
         let wrong = usual.check(&entries(&["lo"]), &alone);

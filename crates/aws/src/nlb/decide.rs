@@ -35,6 +35,8 @@ pub(super) struct Next {
     pub(super) steps: Vec<Step>,
     /// What the owner should know although it goes on.
     pub(super) told: Vec<String>,
+    /// What it should know of the way there, also when that is behind it.
+    pub(super) meanwhile: Vec<String>,
     /// Why it does not go on.
     pub(super) problem: Option<Problem>,
     /// What is waited for.
@@ -178,7 +180,21 @@ pub(super) fn present(spec: &Spec, holding: &Holding, scene: Scene<'_>) -> Next 
         Err(Unknown::Look(look)) => drop(decision.next.looks.insert(look)),
         Err(Unknown::Wrong(problem)) => decision.next.problem = Some(problem),
     }
-    decision.next
+    let mut next = decision.next;
+    if next.is_done() && !next.opened {
+        next.problem = Some(Problem::new(
+            format!(
+                "{}: its load balancer is not as wanted, and nothing is left to do about it, which is a fault of the program.",
+                spec.owner
+            ),
+            "What could be done was done, and nothing was closed that is wanted.",
+            "Report it, with the Service and a record of AWS.",
+        ));
+    }
+    if next.problem.is_some() {
+        next.meanwhile.clear();
+    }
+    next
 }
 
 struct Decision<'a> {
@@ -562,7 +578,7 @@ impl<'a> Decision<'a> {
         let egress = egress.unwrap_or_else(|| {
             let alone = spread(&sent);
             if alone.len() <= most {
-                self.next.told.push(
+                self.next.meanwhile.push(
                     "the rules for where it sends to and for where it is to send to do not fit into its groups together: packets are lost until its listeners are changed"
                         .to_owned(),
                 );
@@ -600,7 +616,7 @@ impl<'a> Decision<'a> {
         for (direction, wanted) in [(Direction::Ingress, &ingress), (Direction::Egress, &egress)] {
             let present = held(&parts, direction);
             let room = Room { rules: settings.rules_per_group, groups: most };
-            let moves = arrange(wanted, &present, room, false);
+            let moves = arrange(wanted, &present, room, &self.rules_in_use(direction, &parts), false);
             for (part, permissions) in &moves.add {
                 if let Some(group) = parts.get(part) {
                     self.permit(group, direction, permissions);
@@ -610,7 +626,9 @@ impl<'a> Decision<'a> {
                 }
             }
             let all: BTreeSet<&Permission> = present.values().flatten().collect();
-            complete &= wanted.values().flatten().all(|one| all.contains(one));
+            let holds_all = wanted.values().flatten().all(|one| all.contains(one));
+            complete &= holds_all;
+            let mut is_full = !holds_all && moves.add.is_empty();
             // A new group lets everything out, and an old one may hold anything: not once it is used.
             for (part, group) in &parts {
                 if self.is_attached(group) {
@@ -619,9 +637,12 @@ impl<'a> Decision<'a> {
                 let unwanted = |one: &&Permission| !wanted.values().any(|wanted| wanted.contains(*one));
                 let surplus: BTreeSet<Permission> = present[part].iter().filter(unwanted).cloned().collect();
                 if !surplus.is_empty() {
-                    complete = false;
+                    (complete, is_full) = (false, false);
                     self.forbid(group, direction, &surplus);
                 }
+            }
+            if is_full {
+                self.make_room(&parts, direction, wanted, &moves.remove);
             }
         }
         // What it sends by until its listeners are changed.
@@ -633,6 +654,45 @@ impl<'a> Decision<'a> {
             **part <= needed || holds_wanted(group, &ingress, &egress) || is_used(group)
         });
         complete.then(|| useful.map(|(_, group)| group.group.id.clone()).collect())
+    }
+
+    /// Closes some of the old before the new is open, where groups have no room for both.
+    fn make_room(
+        &mut self,
+        parts: &BTreeMap<usize, &Group>,
+        direction: Direction,
+        wanted: &Parts,
+        rules: &Parts,
+    ) {
+        const TOLD: &str = "its security groups have no room for the old rules and the new ones together: some of the old are closed before the new are open, and packets may be lost until all is changed";
+        for (part, permissions) in rules {
+            if let Some(group) = parts.get(part) {
+                self.forbid(group, direction, permissions);
+            }
+        }
+        // What is in two groups goes from one of them without any harm.
+        let is_wanted = |one: &Permission| wanted.values().any(|wanted| wanted.contains(one));
+        let is_harmless = rules.values().flatten().all(is_wanted);
+        if !is_harmless && !self.next.meanwhile.iter().any(|told| told == TOLD) {
+            self.next.meanwhile.push(TOLD.to_owned());
+        }
+    }
+
+    /// The rules by which packets come and go as it is.
+    fn rules_in_use(&self, direction: Direction, parts: &BTreeMap<usize, &Group>) -> BTreeSet<Permission> {
+        if direction == Direction::Egress {
+            return self.egress_in_use();
+        }
+        let listeners = self.balancer.iter().flat_map(|found| found.listeners.iter().flatten());
+        let ports: BTreeSet<(&str, u16)> = listeners
+            .flat_map(|(port, known)| transports(&known.protocol).iter().map(|transport| (*transport, *port)))
+            .collect();
+        let is_used = |rule: &&Permission| {
+            rules::is_path_mtu(rule)
+                || ports.iter().any(|(transport, port)| rules::covers(rule, transport, *port))
+        };
+        let attached = parts.values().filter(|group| self.is_attached(group));
+        attached.flat_map(|group| group.group.ingress.keys()).filter(is_used).cloned().collect()
     }
 
     /// What a load balancer sends that is about to get groups of ours, until its listeners are changed.
@@ -892,7 +952,7 @@ impl<'a> Decision<'a> {
                 rules: settings.rules_per_group,
                 groups: settings.groups_per_load_balancer - usize::from(self.scene.nodes.needs_backend),
             };
-            let moves = arrange(&wanted, &held(&parts, direction), room, true);
+            let moves = arrange(&wanted, &held(&parts, direction), room, &BTreeSet::new(), true);
             for (part, permissions) in &moves.remove {
                 if let Some(group) = parts.get(part) {
                     self.forbid(group, direction, permissions);

@@ -328,6 +328,14 @@ impl Provider {
 
     /// Does what is next until nothing is, or until others have to do something first.
     async fn work(&self, owner: &Owner) -> (Outcome, Next) {
+        let mut meanwhile = BTreeSet::new();
+        let (outcome, mut next) = self.work_and_note(owner, &mut meanwhile).await;
+        next.told.extend(meanwhile);
+        (outcome, next)
+    }
+
+    /// The same; what is to be told of the way there is noted.
+    async fn work_and_note(&self, owner: &Owner, meanwhile: &mut BTreeSet<String>) -> (Outcome, Next) {
         let mut surprises = 0;
         if self.state().looked.is_none()
             && let Err(error) = self.look_at_everything(Instant::now()).await
@@ -345,6 +353,7 @@ impl Provider {
                     steps.partition(|step| step.is_shared(&state.snapshot));
                 (nodes, next, news, (shared, own))
             };
+            meanwhile.extend(next.meanwhile.iter().cloned());
             let looks: BTreeSet<Look> = next.looks.union(&nodes.looks).cloned().collect();
             let outcome = if !looks.is_empty() {
                 self.look(&looks).await

@@ -366,6 +366,34 @@ async fn many_ranges_are_spread_over_groups() {
     assert_eq!(own(), [50]);
 }
 
+/// The rules of a hundred ranges fill most of what groups there can be: those for another port do not fit beside them.
+#[tokio::test]
+async fn another_port_where_groups_are_nearly_full() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let ranges: Vec<String> = (0..100).map(|number| format!("192.0.2.{number}/32")).collect();
+    let service = |port| Service {
+        ports: vec![(port, 30080)],
+        ranges: Some(ranges.iter().map(String::as_str).collect()),
+        ..Service::default()
+    };
+    assert_eq!(provider.sync(&service(80).want("web")).await.outcome, Outcome::Done);
+    let report = provider.sync(&service(81).want("web")).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    assert!(
+        matches!(report.told.as_slice(), [told] if told.starts_with("its security groups have no room")),
+        "{:?}",
+        report.told
+    );
+    let world = fake.state();
+    let balancer = world.load_balancers.values().next().unwrap();
+    assert_eq!(balancer.listeners.values().map(|one| one.port).collect::<Vec<_>>(), [81]);
+    let rules = balancer.groups.iter().flat_map(|id| world.groups[id].lets_in());
+    let (ports, others): (Vec<String>, Vec<String>) = rules.partition(|rule| rule.starts_with("tcp 81"));
+    assert_eq!((ports.len(), others.len()), (100, 100), "{others:?}");
+    assert_eq!(provider.sync(&service(81).want("web")).await.told, Vec::<String>::new(), "it is over");
+}
+
 #[tokio::test]
 async fn a_deletion_that_waits_is_no_end() {
     let fake = fake(|config| config.lingering = Duration::from_secs(300));

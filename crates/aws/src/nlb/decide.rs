@@ -753,7 +753,7 @@ impl<'a> Decision<'a> {
     fn settle(&mut self, found: &Balancer) {
         let (spec, arn) = (self.spec, &found.balancer.arn);
         // Other subnets may have no addresses of IPv6: as long as it has both families, AWS would refuse them.
-        let is_narrowed = !spec.dual_stack && found.balancer.ip_address_type == "dualstack";
+        let is_narrowed = !spec.dual_stack && is_dual(found);
         if !spec.subnets.is_empty() && !is_narrowed {
             match subnets::given(spec, self.scene.shared, self.scene.settings) {
                 Ok(subnets) if subnets.iter().cloned().collect::<BTreeSet<_>>() != found.balancer.subnets => {
@@ -780,6 +780,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Has the load balancer take clients of IPv6, too: AWS wants all its subnets to have addresses for them, and no UDP.
+    /// A port for UDP that is to send to targets of IPv6 has to go first.
     fn take_both_families(&mut self, found: &Balancer) {
         if self.later.iter().any(|step| matches!(step, Step::SetSubnets { .. })) {
             return;
@@ -787,10 +788,14 @@ impl<'a> Decision<'a> {
         let listeners = found.listeners.iter().flatten();
         let mut udp = listeners.filter(|(_, known)| transports(&known.protocol).contains(&"udp")).peekable();
         if udp.peek().is_some() {
-            let surplus = udp.filter(|(port, _)| !self.spec.listeners.contains_key(port));
-            let surplus =
-                surplus.map(|(port, known)| Step::DeleteListener { arn: known.arn.clone(), port: *port });
-            self.later.extend(surplus);
+            let steps = udp.filter_map(|(port, known)| match self.spec.listeners.get(port) {
+                Some(listening) if is_accepted(found, listening) => None,
+                Some(listening) => {
+                    Some(narrowed(found, *port, listening).unwrap_or_else(|| deleted(*port, known)))
+                }
+                None => Some(deleted(*port, known)),
+            });
+            self.later.extend(steps);
             return;
         }
         let kind = ip_address_type(self.spec);
@@ -799,7 +804,7 @@ impl<'a> Decision<'a> {
 
     /// Has the load balancer take clients of IPv4 alone before it is time to, as AWS takes no UDP otherwise: once nothing sends
     /// to targets of IPv6.
-    fn take_one_family(&mut self, found: &Balancer) {
+    fn take_one_family(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>) {
         let is_six = |known: &Listener| {
             let pool = known.target_group.as_ref().and_then(|arn| self.holding.pools.get(arn));
             pool.is_some_and(|pool| pool.group.ip_address_type == "ipv6")
@@ -809,10 +814,22 @@ impl<'a> Decision<'a> {
             let kind = ip_address_type(self.spec);
             vec![Step::SetIpAddressType { balancer: found.balancer.arn.clone(), kind }]
         } else {
-            let surplus = six.filter(|(port, _)| !self.spec.listeners.contains_key(port));
-            surplus
-                .map(|(port, known)| Step::DeleteListener { arn: known.arn.clone(), port: *port })
-                .collect()
+            let steps = six.filter_map(|(port, known)| match self.spec.listeners.get(port) {
+                Some(listening) if is_accepted(found, listening) => None,
+                // Not before there is somebody it can send to.
+                Some(listening) => match self.listener(found, *port, listening, pools)? {
+                    // TCP goes on while UDP waits.
+                    Step::ModifyListener { arn, listener }
+                        if known.protocol == "TCP" && listener.protocol == "TCP_UDP" =>
+                    {
+                        let listener = NewListener { protocol: known.protocol.clone(), ..listener };
+                        Some(Step::ModifyListener { arn, listener })
+                    }
+                    _ => Some(deleted(*port, known)),
+                },
+                None => Some(deleted(*port, known)),
+            });
+            steps.collect()
         };
         for step in steps {
             if !self.next.steps.contains(&step) {
@@ -835,8 +852,12 @@ impl<'a> Decision<'a> {
             let listeners = self.spec.listeners.iter();
             for (port, listening) in listeners.filter(|(port, listening)| is_wider(found, **port, listening))
             {
+                let known = found.listeners.as_ref().and_then(|there| there.get(port));
                 let step = narrowed(found, *port, listening);
-                let step = step.or_else(|| self.listener(found, *port, listening, pools));
+                let step = step.or_else(|| match known {
+                    Some(known) if !is_accepted(found, listening) => Some(deleted(*port, known)),
+                    _ => self.listener(found, *port, listening, pools),
+                });
                 let Some(step) = step else { return false };
                 narrower.push(step);
             }
@@ -860,13 +881,11 @@ impl<'a> Decision<'a> {
                 continue;
             }
             all = false;
-            // AWS takes targets of IPv6 once it has both families, and UDP once it has one.
-            let is_dual = found.balancer.ip_address_type == "dualstack";
-            if ready && is_dual && listening.transports().contains(&"udp") {
-                self.take_one_family(found);
-            } else if ready && (is_dual || listening.backend.ip_address_type != "ipv6") {
+            if ready && is_accepted(found, listening) {
                 let step = self.listener(found, *port, listening, pools);
                 self.next.steps.extend(step);
+            } else if ready && is_dual(found) {
+                self.take_one_family(found, pools);
             }
         }
         all
@@ -899,9 +918,7 @@ impl<'a> Decision<'a> {
     fn surplus_listeners(&self, found: &Balancer) -> Vec<Step> {
         let listeners = found.listeners.iter().flatten();
         let surplus = listeners.filter(|(port, _)| !self.spec.listeners.contains_key(port));
-        surplus
-            .map(|(port, listener)| Step::DeleteListener { arn: listener.arn.clone(), port: *port })
-            .collect()
+        surplus.map(|(port, listener)| deleted(*port, listener)).collect()
     }
 
     /// Takes away what was needed before, from the outside in.
@@ -1050,6 +1067,24 @@ fn wanted_listener(port: u16, listening: &Listening, pool: &str) -> NewListener 
         certificate: listening.certificate.clone(),
         policy: tls.then(|| listening.policy.clone().unwrap_or_else(|| defaults::TLS_POLICY.to_owned())),
         alpn: tls.then(|| listening.alpn.clone().unwrap_or_else(|| "None".to_owned())),
+    }
+}
+
+fn deleted(port: u16, known: &Listener) -> Step {
+    Step::DeleteListener { arn: known.arn.clone(), port }
+}
+
+fn is_dual(found: &Balancer) -> bool {
+    found.balancer.ip_address_type == "dualstack"
+}
+
+/// Whether a load balancer takes such a listener as it is: AWS lets it send to targets of IPv6 once it has both families,
+/// and take UDP once it has one.
+fn is_accepted(found: &Balancer, listening: &Listening) -> bool {
+    if is_dual(found) {
+        !listening.transports().contains(&"udp")
+    } else {
+        listening.backend.ip_address_type != "ipv6"
     }
 }
 

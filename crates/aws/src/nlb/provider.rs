@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use portcullis_core::{
-    Address, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Reach, Report, Target, Want,
+    Address, Enforcement, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Reach, Report, Target,
+    Want,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -70,6 +71,8 @@ struct State {
     trouble: Option<(Instant, CallError)>,
     /// How often in a row what is shared was not as it was known.
     surprises: usize,
+    /// What was last said about whether source ranges keep anybody out: rules of others may change it.
+    said: BTreeMap<Owner, Enforcement>,
     /// How far what is written on its objects was read, of owners with many.
     read: BTreeMap<Owner, usize>,
 }
@@ -439,6 +442,7 @@ impl Provider {
             return failed(owner, trouble);
         }
         if state.wanted.gone.remove(owner) {
+            state.said.remove(owner);
             state.progress.opened.remove(owner);
             state.progress.verified.remove(owner);
         }
@@ -726,6 +730,9 @@ impl portcullis_core::Provider for Provider {
         };
         let (outcome, next) = self.work(&want.owner).await;
         let addresses = self.addresses(&want.owner);
+        if let Some(said) = &next.enforcement {
+            self.state().said.insert(want.owner.clone(), said.clone());
+        }
         let mut report = Report { outcome, addresses, told, enforcement: next.enforcement };
         report.told.extend(next.told);
         report
@@ -744,6 +751,7 @@ impl portcullis_core::Provider for Provider {
         state.progress.opened.remove(owner);
         state.progress.verified.remove(owner);
         state.read.remove(owner);
+        state.said.remove(owner);
         state.doubt(owner);
     }
 
@@ -770,8 +778,12 @@ impl portcullis_core::Provider for Provider {
         let state = self.state();
         let nodes = self.nodes(&state);
         let owners = state.wanted.present.keys();
-        let wrong: Vec<Owner> =
-            owners.filter(|owner| !self.next(&state, owner, &nodes).is_done()).cloned().collect();
+        let is_wrong = |owner: &&Owner| {
+            let next = self.next(&state, owner, &nodes);
+            !next.is_done()
+                || state.said.get(*owner).is_some_and(|said| Some(said) != next.enforcement.as_ref())
+        };
+        let wrong: Vec<Owner> = owners.filter(is_wrong).cloned().collect();
         // What all share is put right by whoever comes first.
         if wrong.is_empty() && !nodes.steps.is_empty() {
             return Ok(state.wanted.present.keys().take(1).cloned().collect());

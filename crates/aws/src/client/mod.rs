@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 use http_body_util::{BodyExt, Full, Limited};
@@ -26,6 +26,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::time::Instant;
 use tracing::debug;
 
+use credentials::Kept;
 pub use credentials::{CredentialsError, load};
 pub(crate) use elb::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup, TAGGED};
 pub use endpoint::{Endpoint, Endpoints};
@@ -41,7 +42,7 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     http: hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    credentials: SharedCredentialsProvider,
+    credentials: Kept,
     endpoints: Endpoints,
     options: Options,
     calls: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
@@ -88,6 +89,7 @@ impl Client {
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(Duration::from_secs(20))
             .build(connector);
+        let credentials = Kept::new(credentials);
         Client(Arc::new(Inner { http, credentials, endpoints, options, calls: Mutex::default() }))
     }
 
@@ -128,7 +130,13 @@ impl Client {
                 Err(error) => error,
             };
             debug!(action, attempt, took = ?start.elapsed(), %error, "AWS did not do it");
-            if !matches!(error.cause, Cause::Throttled | Cause::Unavailable) || attempt >= options.attempts {
+            // Those that AWS does not take may have been renewed since.
+            let is_renewed = error.cause == Cause::Credentials
+                && error.code.is_some()
+                && attempt == 1
+                && self.0.credentials.forget().await;
+            let may_pass = is_renewed || matches!(error.cause, Cause::Throttled | Cause::Unavailable);
+            if !may_pass || attempt >= options.attempts {
                 return Err(error);
             }
             let pause = jittered(options.pause * 2_u32.pow(attempt.min(10) - 1)).min(LONGEST);
@@ -146,6 +154,7 @@ impl Client {
             Some(Cause::Throttled) => "throttled",
             Some(Cause::Unavailable) => "unavailable",
             Some(Cause::Denied) => "denied",
+            Some(Cause::Credentials) => "credentials",
             Some(Cause::NotFound) => "not found",
             Some(Cause::Exists) => "exists",
             Some(Cause::InUse) => "in use",
@@ -187,8 +196,8 @@ impl Client {
         body: &str,
     ) -> Result<Request<Full<Bytes>>, CallError> {
         const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
-        let credentials = self.0.credentials.provide_credentials().await.map_err(|error| CallError {
-            cause: Cause::Denied,
+        let credentials = self.0.credentials.get().await.map_err(|error| CallError {
+            cause: credentials::cause(&error),
             ..CallError::unavailable(action, format!("there are no credentials: {}", chain(&error)))
         })?;
         let identity = credentials.into();

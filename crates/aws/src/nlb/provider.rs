@@ -845,6 +845,7 @@ fn failed(owner: &Owner, error: &CallError) -> Outcome {
             "Allow {} to the role that Portcullis runs with; `portcullis iam-policy` prints all that is needed.",
             error.action
         ),
+        Cause::Credentials => error.remedy_for_credentials().to_owned(),
         Cause::Limit => "Have AWS raise the limit, or free something.".to_owned(),
         Cause::Invalid => "Correct what AWS complains about.".to_owned(),
         _ => return later(&error.to_string()),

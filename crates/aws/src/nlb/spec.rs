@@ -181,9 +181,11 @@ impl Spec {
                 );
                 return Err(refused(what, "Correct it, or set the interval, too."));
             }
+            // AWS takes it with prefixes for source NAT, which are not asked for here.
             if self.dual_stack && listening.transports().contains(&"udp") {
-                let what =
-                    format!("port {port} is for UDP, which a load balancer for both families does not take");
+                let what = format!(
+                    "port {port} is for UDP, which Portcullis does not do on a load balancer for both families"
+                );
                 return Err(refused(
                     what,
                     &format!("Remove the port, or set {PREFIX}ip-address-type to `ipv4`."),

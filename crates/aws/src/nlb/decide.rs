@@ -267,7 +267,8 @@ impl<'a> Decision<'a> {
                 ),
                 "Nothing was made.",
                 format!(
-                    "Name groups with {PREFIX}security-groups, set NLBSecurityGroupMode to Managed, or have targets see clients with {PREFIX}target-group-attributes: preserve_client_ip.enabled=true."
+                    "Name groups with {PREFIX}security-groups, set NLBSecurityGroupMode to Managed, or {}.",
+                    how_targets_see_clients(self.spec)
                 ),
             ));
             return;
@@ -977,6 +978,23 @@ impl<'a> Decision<'a> {
             }
         }
     }
+}
+
+/// What has to be said so that source ranges limit somebody without any group: targets never see clients of another family
+/// than their own.
+fn how_targets_see_clients(spec: &Spec) -> String {
+    let are_hidden = |listening: &Listening| !rules::keeps_client_addresses(spec, &listening.backend);
+    let hidden = spec.listeners.values().any(are_hidden).then(|| {
+        format!(
+            "have targets see clients with {PREFIX}target-group-attributes: preserve_client_ip.enabled=true"
+        )
+    });
+    let families = spec.dual_stack.then(|| {
+        format!(
+            "serve one family with {PREFIX}ip-address-type: ipv4 (where all ranges are of IPv4, a check on another port with {PREFIX}healthcheck-port will do)"
+        )
+    });
+    hidden.into_iter().chain(families).collect::<Vec<_>>().join(" and ")
 }
 
 /// Whether source ranges keep anybody out, once all is as wanted. Where that is not sure, they do not.

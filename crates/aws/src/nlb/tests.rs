@@ -857,6 +857,38 @@ fn ranges_are_called_enforced_only_where_it_is_sure() {
     }
 }
 
+/// What is advised where ranges would limit nobody, helps.
+#[test]
+fn ranges_that_limit_nobody_are_refused_with_what_helps() {
+    const SEEN: &str = "preserve_client_ip.enabled=true";
+    const FAMILY: &str = "ip-address-type: ipv4";
+    const CHECK: &str = "healthcheck-port";
+    let limited = Service { ranges: Some(vec!["192.0.2.0/24"]), ..Service::web() };
+    let dual = Service { dual: true, ..limited.clone() };
+    let pods = Service { pods: true, ..limited.clone() };
+    let refused = |service: &Service| {
+        let mut run = Run::new(settings(SecurityGroupMode::Unmanaged));
+        run.want("web", service).unwrap();
+        run.settle_one("web", |_| ()).problem.map(|problem| problem.remedy)
+    };
+    for (service, advised, not, ways) in [
+        (
+            &dual,
+            vec![FAMILY, CHECK],
+            SEEN,
+            vec![vec![("ip-address-type", "ipv4")], vec![("healthcheck-port", "10256")]],
+        ),
+        (&pods, vec![SEEN], FAMILY, vec![vec![("target-group-attributes", SEEN)]]),
+    ] {
+        let remedy = refused(service).unwrap();
+        assert!(advised.iter().all(|one| remedy.contains(one)) && !remedy.contains(not), "{remedy}");
+        for way in ways {
+            let helped = way.iter().fold(service.clone(), |service, (key, value)| service.with(key, value));
+            assert_eq!(refused(&helped), None, "{way:?}");
+        }
+    }
+}
+
 #[test]
 fn a_new_one_takes_few_calls() {
     for ports in 1..4_u16 {

@@ -44,6 +44,14 @@ impl CallError {
         Self { action, cause: Cause::Unavailable, code: None, message: message.into(), request_id: None }
     }
 
+    /// The same with what was to be changed, where AWS does not name it.
+    pub(crate) fn about(mut self, object: &str) -> Self {
+        if !object.is_empty() && !self.message.contains(object) {
+            self.message = format!("{object}: {}", self.message);
+        }
+        self
+    }
+
     /// What to do where credentials are the cause.
     pub(crate) fn remedy_for_credentials(&self) -> &'static str {
         if self.code.is_some() {

@@ -474,6 +474,7 @@ impl Provider {
                     self.state().done(&place, &step, Made::Nothing);
                 }
                 Err(error) => {
+                    let error = error.about(step.object());
                     warn!(%error, "what all load balancers share could not be done");
                     self.doubt_shared(&error);
                     let _ = self.look_at_everything(Instant::now()).await;
@@ -617,7 +618,7 @@ impl Provider {
                     state.done(&place, step, made);
                 }
                 Err(error) if is_gone_already(step, &error) => state.done(&place, step, Made::Nothing),
-                Err(error) => first = first.and(Err(error)),
+                Err(error) => first = first.and(Err(error.about(step.object()))),
             }
         }
         first

@@ -1143,7 +1143,7 @@ const TAGS_KEY: &str = "portcullis.dev/tags";
 const BETWEEN: &str = "=";
 
 /// The tags with a list of those that are not ours by their key.
-fn wanted_tags(tags: &Tags) -> Tags {
+pub(super) fn wanted_tags(tags: &Tags) -> Tags {
     let others =
         tags.keys().filter(|key| !key.starts_with("portcullis.dev/") && !key.starts_with("kubernetes.io/"));
     // Keys may have blanks in them. Those with the sign between them stay when nobody wants them any more.
@@ -1194,7 +1194,7 @@ fn part_tags(spec: &Spec, known: &Tags) -> Tags {
     tags
 }
 
-fn tag_group(steps: &mut Vec<Step>, group: &Group, wanted: &Tags) {
+pub(super) fn tag_group(steps: &mut Vec<Step>, group: &Group, wanted: &Tags) {
     let (add, remove) = tag_changes(&group.group.tags, wanted);
     let id = || group.group.id.clone();
     if !add.is_empty() {

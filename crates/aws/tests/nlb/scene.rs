@@ -187,7 +187,8 @@ pub(crate) fn shape(world: &World) -> Vec<String> {
             .values()
             .map(|one| {
                 let to = pool(&world.target_groups[&one.target_group]);
-                format!("{} {} {to} {:?}", one.port, one.protocol, one.tags)
+                let tls = (&one.certificate, &one.policy, &one.alpn);
+                format!("{} {} {to} {tls:?} {:?}", one.port, one.protocol, one.tags)
             })
             .collect();
         ports.sort();

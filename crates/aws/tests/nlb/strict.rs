@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portcullis_aws::{NodeRules, Verdict};
-use portcullis_aws_fake::{Call, Fake, Fault, SecurityGroup, TargetId, World};
+use portcullis_aws_fake::{Call, Fake, Fault, Listener, SecurityGroup, TargetId, World};
 use portcullis_core::{Outcome, Provider as _};
 
 use crate::scene::{Service, account, fake, gone, owner, shape};
@@ -77,11 +77,16 @@ async fn another_process_finds_all_as_it_is() {
     assert_eq!(fake.state(), before);
 }
 
+const CERTIFICATES: [&str; 2] = [
+    "arn:aws:acm:eu-central-1:123456789012:certificate/1",
+    "arn:aws:acm:eu-central-1:123456789012:certificate/2",
+];
+
 /// What somebody else does.
 type Change = fn(&mut World);
 
 /// What somebody else may do, and whether it takes the closer look to find it.
-const DRIFT: [(&str, bool, Change); 16] = [
+const DRIFT: [(&str, bool, Change); 21] = [
     ("a rule is added", false, |world| {
         let rule =
             world.groups["sg-nodes"].egress.iter().next().map(|(one, rule)| (one.clone(), rule.clone()));
@@ -144,6 +149,34 @@ const DRIFT: [(&str, bool, Change); 16] = [
         tags.remove("kubernetes.io/cluster/demo");
         tags.insert("team".into(), "b".into());
     }),
+    ("tags of the group that all have are gone and others", false, |world| {
+        let mut groups = world.groups.values_mut();
+        let tags = &mut groups.find(|group| group.name.starts_with("k8s-backend-")).unwrap().tags;
+        tags.remove("kubernetes.io/cluster/demo");
+        tags.insert("portcullis.dev/part".into(), "2".into());
+    }),
+    ("a listener sends elsewhere", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let other = balancer.listeners.values().last().unwrap().target_group.clone();
+        balancer.listeners.values_mut().next().unwrap().target_group = other;
+    }),
+    ("a listener has another certificate", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let tls = balancer.listeners.values_mut().find(|listener| listener.protocol == "TLS").unwrap();
+        tls.certificate = Some(CERTIFICATES[1].into());
+    }),
+    ("a listener has another protocol", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let tls = balancer.listeners.values_mut().find(|listener| listener.protocol == "TLS").unwrap();
+        tls.protocol = "TCP".into();
+        (tls.certificate, tls.policy, tls.alpn) = (None, None, None);
+    }),
+    ("a listener is added", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let (arn, known) = balancer.listeners.first_key_value().unwrap();
+        let (arn, added) = (format!("{arn}0"), Listener { port: 8443, ..known.clone() });
+        balancer.listeners.insert(arn, added);
+    }),
     ("tags of a listener are gone and others", true, |world| {
         let balancer = world.load_balancers.values_mut().next().unwrap();
         let tags = &mut balancer.listeners.values_mut().last().unwrap().tags;
@@ -154,10 +187,15 @@ const DRIFT: [(&str, bool, Change); 16] = [
 
 #[tokio::test]
 async fn what_somebody_else_changed_is_put_right() {
-    let fake = fake(|_| ());
+    let fake = fake(|config| CERTIFICATES.iter().for_each(|arn| config.world.add_certificate(arn)));
     let service = Service {
         ports: vec![(80, 30080), (443, 30443)],
-        annotations: vec![("subnets", "subnet-a,subnet-b"), ("additional-resource-tags", "team=a")],
+        annotations: vec![
+            ("subnets", "subnet-a,subnet-b"),
+            ("additional-resource-tags", "team=a"),
+            ("ssl-cert", CERTIFICATES[0]),
+            ("ssl-ports", "443"),
+        ],
         ..Service::default()
     };
     let want = service.want("web");

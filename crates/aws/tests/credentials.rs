@@ -511,3 +511,31 @@ fn a_role_that_ended_early() {
         ["AssumeRole", "DescribeInstances", "DescribeInstances", "AssumeRole", "DescribeInstances"];
     assert_eq!(scene.actions(), expected);
 }
+
+/// The metadata service breaks for a moment: it is asked again.
+#[test]
+fn a_machine_after_a_while() {
+    if in_a_process_of_its_own() {
+        return;
+    }
+    let key = "ASIAOFAMACHINE000002";
+    let left = Mutex::new(5);
+    let source = Source::start(move |asked| match asked.line.as_str() {
+        "PUT /latest/api/token" => (200, "token-of-the-metadata".to_owned()),
+        "GET /latest/meta-data/iam/security-credentials/" => {
+            let mut left = left.lock().unwrap();
+            if *left > 0 {
+                *left -= 1;
+                return (500, String::new());
+            }
+            (200, "role-of-the-machine".to_owned())
+        }
+        "GET /latest/meta-data/iam/security-credentials/role-of-the-machine" => (200, given_out(key)),
+        _ => (404, String::new()),
+    });
+    let scene = Scene::new().with("AWS_EC2_METADATA_SERVICE_ENDPOINT", source.url.clone());
+    scene
+        .fake
+        .give_out(Credentials { key: key.into(), secret: "secret".into() }, "token-of-ASIAOFAMACHINE000002");
+    assert_eq!(scene.run("a_machine_after_a_while"), [called("DescribeInstances", key)]);
+}

@@ -297,7 +297,7 @@ impl Provider {
     pub async fn plan(&self, want: &Want, since: Instant) -> Result<PlanView, Problem> {
         let unseen = |error: CallError| {
             let what = format!("{}: {error}.", want.owner);
-            Problem::new(what, "Nothing was changed.", "Try again when AWS answers.")
+            Problem::new(what, "Nothing was changed.", remedy_of_who_looks(&error))
         };
         let spec = Spec::of(want, &self.0.settings)?;
         self.look_at_everything(since).await.map_err(unseen)?;
@@ -839,9 +839,9 @@ fn later(why: &str) -> Outcome {
     Outcome::Pending { why: why.to_owned(), retry_after: None }
 }
 
-/// What a call that did not succeed means for an owner.
-fn failed(owner: &Owner, error: &CallError) -> Outcome {
-    let remedy = match error.cause {
+/// What to do about a call that did not succeed, where it takes somebody to do it.
+fn remedy(error: &CallError) -> Option<String> {
+    Some(match error.cause {
         Cause::Denied => format!(
             "Allow {} to the role that Portcullis runs with; `portcullis iam-policy` prints all that is needed.",
             error.action
@@ -849,8 +849,18 @@ fn failed(owner: &Owner, error: &CallError) -> Outcome {
         Cause::Credentials => error.remedy_for_credentials().to_owned(),
         Cause::Limit => "Have AWS raise the limit, or free something.".to_owned(),
         Cause::Invalid => "Correct what AWS complains about.".to_owned(),
-        _ => return later(&error.to_string()),
-    };
+        _ => return None,
+    })
+}
+
+/// The same for who only looks, and may do it again.
+pub(super) fn remedy_of_who_looks(error: &CallError) -> String {
+    remedy(error).unwrap_or_else(|| "Try again when AWS answers.".to_owned())
+}
+
+/// What a call that did not succeed means for an owner.
+fn failed(owner: &Owner, error: &CallError) -> Outcome {
+    let Some(remedy) = remedy(error) else { return later(&error.to_string()) };
     let state = "What was there before is still there; it is tried again now and then.";
     Outcome::Blocked(Problem::new(format!("{owner}: AWS refused. {error}."), state, remedy))
 }

@@ -458,6 +458,10 @@ async fn a_role_that_may_not_says_what_it_may_not() {
     assert!(problem.remedy.starts_with("Allow CreateLoadBalancer to the role"), "{problem}");
     fake.allow("CreateLoadBalancer");
     assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+    // Whoever only asks what would be done hears the same.
+    fake.deny("DescribeLoadBalancers");
+    let problem = account(&fake).provider("Managed").preview(&gone("web")).await.unwrap_err();
+    assert!(problem.remedy.starts_with("Allow DescribeLoadBalancers to the role"), "{problem}");
 }
 
 #[tokio::test]

@@ -192,7 +192,7 @@ impl Client {
 fn verdict(outcome: Result<(), CallError>) -> Verdict {
     match outcome {
         Err(error) if error.cause == Cause::Denied => Verdict::Denied(error.message),
-        Err(error) if matches!(error.cause, Cause::Throttled | Cause::Unavailable) => {
+        Err(error) if matches!(error.cause, Cause::Throttled | Cause::Unavailable | Cause::Credentials) => {
             Verdict::Unknown(error.to_string())
         }
         // Whatever else is said, it came as far as to be looked at.

@@ -4,13 +4,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use portcullis_aws::{CloudConfig, Options, load};
-use portcullis_aws_fake::{Config, Credentials, End, Fake, World};
+use portcullis_aws::{CloudConfig, Options, Provider, Settings, load};
+use portcullis_aws_fake::{Config, Credentials, End, Fake, Fault, World};
+use portcullis_core::{Outcome, Owner, Provider as _, Target, Want};
 use tempfile::TempDir;
 
 /// In the process that a test starts: the cloud-config.
@@ -59,8 +62,8 @@ impl Scene {
         self.with("AWS_EC2_METADATA_DISABLED", "true")
     }
 
-    /// Runs a test in a process of its own, and tells by which key which actions were called.
-    fn run(&self, test: &str) -> Vec<(String, String)> {
+    /// Runs a test in a process of its own, and gives what it prints.
+    fn output(&self, test: &str) -> String {
         let output = Command::new(std::env::current_exe().unwrap())
             .args([test, "--exact", "--nocapture"])
             .env_clear()
@@ -72,13 +75,43 @@ impl Scene {
             .unwrap();
         let told = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && told.contains("1 passed"), "{told}");
+        told.into_owned()
+    }
+
+    /// The same, and tells by which key which actions were called. It is called twice, with the same credentials: they are
+    /// not asked for again.
+    fn run(&self, test: &str) -> Vec<(String, String)> {
+        self.output(test);
         let calls = self.fake.calls().into_iter();
-        calls
+        let mut calls: Vec<_> = calls
             .map(|logged| {
                 assert_eq!(logged.end, End::Done, "{:?}", logged.call);
                 (logged.call.action, logged.call.key)
             })
-            .collect()
+            .collect();
+        let last = calls.pop();
+        assert_eq!(calls.last(), last.as_ref());
+        calls
+    }
+
+    /// Runs a test in a process of its own, and gives the remedy that it is told.
+    fn remedy(&self, test: &str) -> String {
+        let told = self.output(test);
+        let remedy = told.lines().find_map(|line| line.split_once("REMEDY "));
+        remedy.unwrap_or_else(|| panic!("{told}")).1.to_owned()
+    }
+
+    fn actions(&self) -> Vec<String> {
+        self.fake.calls().into_iter().map(|logged| logged.call.action).collect()
+    }
+
+    /// With what an operator has, and a role of the cloud-config.
+    fn with_role() -> Self {
+        let scene =
+            Scene::new().elsewhere().with("AWS_ACCESS_KEY_ID", KEY).with("AWS_SECRET_ACCESS_KEY", SECRET);
+        let cloud_config =
+            "[Global]\nRegion = eu-central-1\nRoleARN = arn:aws:iam::123456789012:role/balancers\n";
+        Scene { cloud_config, ..scene }
     }
 }
 
@@ -88,10 +121,36 @@ fn in_a_process_of_its_own() -> bool {
     let (config, _) = CloudConfig::parse(&config).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let vpc = runtime.block_on(async {
-        let client = load(&config, Options { attempts: 1, ..Options::default() }).await.unwrap();
+        let options = Options { attempts: 3, pause: Duration::from_millis(1), ..Options::default() };
+        let client = load(&config, options).await.unwrap();
+        client.vpc_of(["aws:///eu-central-1a/i-1"].into_iter()).await.unwrap();
         client.vpc_of(["aws:///eu-central-1a/i-1"].into_iter()).await.unwrap()
     });
     assert_eq!(vpc.as_deref(), Some("vpc-1"));
+    true
+}
+
+/// The same, where there is nothing to call with: what is to be done about it is printed.
+#[allow(clippy::print_stdout, reason = "the process that started it reads it")]
+fn refused_in_a_process_of_its_own() -> bool {
+    let Ok(config) = std::env::var(CLOUD_CONFIG) else { return false };
+    let (config, _) = CloudConfig::parse(&config).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let want = Want {
+        owner: Owner::new("demo", "Service", Some("shop".into()), "web").unwrap(),
+        uid: String::new(),
+        target: Target::Gone,
+        parameters: BTreeMap::new(),
+        nodes: Arc::default(),
+    };
+    let outcome = runtime.block_on(async {
+        let options = Options { pause: Duration::from_millis(1), ..Options::default() };
+        let client = load(&config, options).await.unwrap();
+        let provider = Provider::new(client, Settings::new("demo", "vpc-1", &config).unwrap());
+        provider.sync(&want).await.outcome
+    });
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    println!("\nREMEDY {}", problem.remedy);
     true
 }
 
@@ -359,4 +418,124 @@ fn what_is_nearer_wins() {
     );
     assert_eq!(scene.run("what_is_nearer_wins"), [called("DescribeInstances", KEY)]);
     assert_eq!(source.lines(), Vec::<String>::new());
+}
+
+/// Nobody gives any: what gives some is named, instead of what they would have to allow.
+#[test]
+fn nowhere() {
+    if refused_in_a_process_of_its_own() {
+        return;
+    }
+    let remedy = Scene::new().elsewhere().remedy("nowhere");
+    assert!(remedy.starts_with("Give Portcullis credentials: a role for its service account"), "{remedy}");
+}
+
+/// Somebody has them, and may not take on the role.
+#[test]
+fn a_role_that_is_refused() {
+    if refused_in_a_process_of_its_own() {
+        return;
+    }
+    let scene = Scene::with_role();
+    scene.fake.deny("AssumeRole");
+    let remedy = scene.remedy("a_role_that_is_refused");
+    assert!(remedy.contains("sts:AssumeRole") && remedy.contains("trust policy"), "{remedy}");
+    assert_eq!(scene.fake.calls().len(), 1, "it is not asked again and again");
+}
+
+/// The same for a service account, whose token AWS does not take.
+#[test]
+fn a_web_identity_that_is_refused() {
+    if refused_in_a_process_of_its_own() {
+        return;
+    }
+    let scene = Scene::new().elsewhere().with("AWS_REGION", "eu-central-1");
+    let file = scene.with_file("token", "head.body.sign");
+    let scene = scene
+        .with("AWS_WEB_IDENTITY_TOKEN_FILE", file)
+        .with("AWS_ROLE_ARN", "arn:aws:iam::123456789012:role/portcullis");
+    scene.fake.deny("AssumeRoleWithWebIdentity");
+    let remedy = scene.remedy("a_web_identity_that_is_refused");
+    assert!(remedy.contains("sts:AssumeRoleWithWebIdentity"), "{remedy}");
+}
+
+/// Credentials that AWS does not take are renewed, not allowed more.
+#[test]
+fn variables_that_are_wrong() {
+    if refused_in_a_process_of_its_own() {
+        return;
+    }
+    let scene =
+        Scene::new().elsewhere().with("AWS_ACCESS_KEY_ID", KEY).with("AWS_SECRET_ACCESS_KEY", "another");
+    let remedy = scene.remedy("variables_that_are_wrong");
+    assert!(remedy.starts_with("Renew the credentials that Portcullis runs with"), "{remedy}");
+}
+
+/// Whoever gives them out breaks for a moment: it is asked again.
+#[test]
+fn a_role_after_a_while() {
+    if in_a_process_of_its_own() {
+        return;
+    }
+    let scene = Scene::with_role();
+    let mut left = 3;
+    scene.fake.faults(move |call| {
+        if call.action == "AssumeRole" && left > 0 {
+            left -= 1;
+            return Fault::InternalError;
+        }
+        Fault::None
+    });
+    scene.output("a_role_after_a_while");
+    assert_eq!(
+        scene.actions(),
+        ["AssumeRole"; 4].into_iter().chain(["DescribeInstances"; 2]).collect::<Vec<_>>()
+    );
+}
+
+/// Those that AWS does not take any more are asked for again, once.
+#[test]
+fn a_role_that_ended_early() {
+    if in_a_process_of_its_own() {
+        return;
+    }
+    let scene = Scene::with_role();
+    let mut calls = 0;
+    scene.fake.faults(move |call| {
+        let is_used = call.action == "DescribeInstances";
+        calls += usize::from(is_used);
+        if is_used && calls == 2 { Fault::Error("ExpiredToken".to_owned(), 403) } else { Fault::None }
+    });
+    scene.output("a_role_that_ended_early");
+    let expected =
+        ["AssumeRole", "DescribeInstances", "DescribeInstances", "AssumeRole", "DescribeInstances"];
+    assert_eq!(scene.actions(), expected);
+}
+
+/// The metadata service breaks for a moment: it is asked again.
+#[test]
+fn a_machine_after_a_while() {
+    if in_a_process_of_its_own() {
+        return;
+    }
+    let key = "ASIAOFAMACHINE000002";
+    let left = Mutex::new(5);
+    let source = Source::start(move |asked| match asked.line.as_str() {
+        "PUT /latest/api/token" => (200, "token-of-the-metadata".to_owned()),
+        "GET /latest/meta-data/iam/security-credentials/" => {
+            let mut left = left.lock().unwrap();
+            if *left > 0 {
+                *left -= 1;
+                return (500, String::new());
+            }
+            (200, "role-of-the-machine".to_owned())
+        }
+        "GET /latest/meta-data/iam/security-credentials/role-of-the-machine" => (200, given_out(key)),
+        _ => (404, String::new()),
+    });
+    let scene = Scene::new().with("AWS_EC2_METADATA_SERVICE_ENDPOINT", source.url.clone());
+    scene
+        .fake
+        .give_out(Credentials { key: key.into(), secret: "secret".into() }, "token-of-ASIAOFAMACHINE000002");
+    assert_eq!(scene.run("a_machine_after_a_while"), [called("DescribeInstances", key)]);
 }

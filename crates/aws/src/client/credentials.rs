@@ -8,9 +8,11 @@ use aws_credential_types::provider::error::CredentialsError as ProviderError;
 use aws_credential_types::provider::{self, ProvideCredentials, SharedCredentialsProvider, future};
 use thiserror::Error;
 use tokio::sync::Mutex;
+use tracing::warn;
 
 use super::endpoint::EndpointError;
-use super::{Client, Endpoints, Options, Parameters};
+use super::error::is_refused;
+use super::{Cause, Client, Endpoints, Options, Parameters};
 use crate::CloudConfig;
 
 /// Why nobody can call.
@@ -56,17 +58,87 @@ pub async fn load(config: &CloudConfig, options: Options) -> Result<Client, Cred
     Ok(Client::new(credentials, endpoints, options))
 }
 
-/// A role that is taken on, again and again before its credentials end.
+/// Credentials, which are asked for again when they are about to end: whoever gives them out has others to serve.
+#[derive(Debug)]
+pub(super) struct Kept {
+    source: SharedCredentialsProvider,
+    taken: Mutex<Option<Taken>>,
+}
+
+#[derive(Debug)]
+struct Taken {
+    credentials: Credentials,
+    /// When others are asked for.
+    renewal: SystemTime,
+}
+
+impl Kept {
+    pub(super) fn new(source: SharedCredentialsProvider) -> Self {
+        Kept { source, taken: Mutex::default() }
+    }
+
+    /// Those that are there, or others where these end soon. As long as there are no others, they are good to their end.
+    pub(super) async fn get(&self) -> provider::Result {
+        let mut taken = self.taken.lock().await;
+        let now = SystemTime::now();
+        if let Some(taken) = taken.as_ref().filter(|taken| now < taken.renewal) {
+            return Ok(taken.credentials.clone());
+        }
+        match self.source.provide_credentials().await {
+            Ok(credentials) => {
+                let renewal =
+                    credentials.expiry().map_or(now + ENDLESS, |end| end.checked_sub(EARLY).unwrap_or(now));
+                *taken = Some(Taken { credentials: credentials.clone(), renewal });
+                Ok(credentials)
+            }
+            Err(error) => {
+                let good = |taken: &&mut Taken| taken.credentials.expiry().is_none_or(|end| now + LAST < end);
+                let Some(taken) = taken.as_mut().filter(good) else { return Err(error) };
+                warn!(
+                    error = super::chain(&error),
+                    "credentials cannot be renewed; those that are there are used"
+                );
+                taken.renewal = now + LAST;
+                Ok(taken.credentials.clone())
+            }
+        }
+    }
+
+    /// Has others asked for the next time; whether there were any.
+    pub(super) async fn forget(&self) -> bool {
+        self.taken.lock().await.take().is_some()
+    }
+}
+
+/// What it means that there are no credentials: nobody gives any, or whoever does cannot be asked just now.
+pub(super) fn cause(error: &ProviderError) -> Cause {
+    match error {
+        ProviderError::ProviderTimedOut(_) => Cause::Unavailable,
+        ProviderError::ProviderError(_) | ProviderError::Unhandled(_)
+            if !is_refused(&super::chain(error)) =>
+        {
+            Cause::Unavailable
+        }
+        _ => Cause::Credentials,
+    }
+}
+
+/// A role that is taken on.
 #[derive(Debug)]
 struct Role {
     client: Client,
     endpoints: Endpoints,
     arn: String,
-    taken: Mutex<Option<Credentials>>,
 }
 
 /// So long before they end, credentials are renewed.
 const EARLY: Duration = Duration::from_secs(300);
+
+/// So long before they end, they are not used any more; and so often it is tried to renew them.
+const LAST: Duration = Duration::from_secs(30);
+
+/// Those without an end may be changed where they come from: they are read again after so long.
+const ENDLESS: Duration = Duration::from_secs(900);
 
 impl Role {
     fn new(
@@ -81,17 +153,12 @@ impl Role {
             endpoints.sts.headers =
                 vec![("x-amz-source-arn", source.to_owned()), ("x-amz-source-account", account.to_owned())];
         }
-        let client = Client::new(own, endpoints.clone(), Options::default());
-        Ok(Role { client, endpoints, arn: arn.to_owned(), taken: Mutex::default() })
+        // Whoever needs the role tries again, too.
+        let client = Client::new(own, endpoints.clone(), Options { attempts: 2, ..Options::default() });
+        Ok(Role { client, endpoints, arn: arn.to_owned() })
     }
 
     async fn take(&self) -> provider::Result {
-        let mut taken = self.taken.lock().await;
-        if let Some(credentials) = taken.as_ref()
-            && credentials.expiry().is_none_or(|end| end > SystemTime::now() + EARLY)
-        {
-            return Ok(credentials.clone());
-        }
         let parameters = Parameters::default().set("RoleArn", &self.arn).set("RoleSessionName", "portcullis");
         let answer = self.client.call(&self.endpoints.sts, "AssumeRole", &parameters).await;
         let answer = answer.map_err(ProviderError::provider_error)?;
@@ -101,15 +168,13 @@ impl Role {
             &found.text("Expiration"),
             aws_smithy_types::date_time::Format::DateTime,
         );
-        let credentials = Credentials::new(
+        Ok(Credentials::new(
             found.text("AccessKeyId"),
             found.text("SecretAccessKey"),
             found.optional("SessionToken"),
             end.ok().and_then(|end| SystemTime::try_from(end).ok()),
             "role of the cloud-config",
-        );
-        *taken = Some(credentials.clone());
-        Ok(credentials)
+        ))
     }
 }
 

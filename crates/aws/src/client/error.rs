@@ -7,8 +7,10 @@ pub enum Cause {
     Throttled,
     /// AWS did not answer, or not as it should. Whether the call took effect is not known.
     Unavailable,
-    /// The credentials do not permit it, or there are none.
+    /// The credentials do not permit it.
     Denied,
+    /// There are no credentials, or AWS does not take them.
+    Credentials,
     /// What it is about is not there (yet, or any more).
     NotFound,
     /// It is there already.
@@ -41,6 +43,32 @@ impl CallError {
     pub(crate) fn unavailable(action: &'static str, message: impl Into<String>) -> Self {
         Self { action, cause: Cause::Unavailable, code: None, message: message.into(), request_id: None }
     }
+
+    /// The same with what was to be changed, where AWS does not name it.
+    pub(crate) fn about(mut self, object: &str) -> Self {
+        if !object.is_empty() && !self.message.contains(object) {
+            self.message = format!("{object}: {}", self.message);
+        }
+        self
+    }
+
+    /// What to do where credentials are the cause.
+    pub(crate) fn remedy_for_credentials(&self) -> &'static str {
+        if self.code.is_some() {
+            "Renew the credentials that Portcullis runs with, where they come from: the role of its service account or of its machine, AWS_PROFILE or AWS_ACCESS_KEY_ID. Look at the clock of its machine, too."
+        } else if is_refused(&self.message) {
+            "Allow sts:AssumeRole on the role to whom Portcullis runs as (sts:AssumeRoleWithWebIdentity to its service account), and name that one in the trust policy of the role."
+        } else {
+            "Give Portcullis credentials: a role for its service account or its machine, AWS_PROFILE or AWS_ACCESS_KEY_ID."
+        }
+    }
+}
+
+/// Whether AWS refused to give credentials, by a text with its words in it: asking again would not help.
+pub(crate) fn is_refused(text: &str) -> bool {
+    let words = text.split(|character: char| !character.is_ascii_alphanumeric());
+    // A word that is none of AWS's is no refusal.
+    words.map(|word| cause(word, 500)).any(|cause| matches!(cause, Cause::Denied | Cause::Credentials))
 }
 
 /// What a word of AWS's means, with the status that came with it.
@@ -65,20 +93,22 @@ pub(crate) fn cause(code: &str, status: u16) -> Cause {
         | "RequestTimeout"
         | "RequestTimeoutException"
         | "ServerInternal" => Cause::Unavailable,
-        "AccessDenied"
-        | "AccessDeniedException"
-        | "UnauthorizedOperation"
-        | "AuthFailure"
+        "AccessDenied" | "AccessDeniedException" | "UnauthorizedOperation" | "OptInRequired" | "Blocked" => {
+            Cause::Denied
+        }
+        "AuthFailure"
         | "InvalidClientTokenId"
         | "SignatureDoesNotMatch"
         | "ExpiredToken"
         | "ExpiredTokenException"
         | "RequestExpired"
         | "MissingAuthenticationToken"
-        | "OptInRequired"
         | "UnrecognizedClientException"
         | "IncompleteSignature"
-        | "Blocked" => Cause::Denied,
+        | "InvalidIdentityToken"
+        | "InvalidIdentityTokenException"
+        | "IDPRejectedClaim"
+        | "IdpRejectedClaimException" => Cause::Credentials,
         "InvalidPermission.Duplicate" | "InvalidGroup.Duplicate" => Cause::Exists,
         // What somebody named is not there, rather than what was known of.
         "CertificateNotFound"
@@ -124,6 +154,10 @@ mod tests {
             ("", 429, Cause::Throttled),
             ("UnauthorizedOperation", 403, Cause::Denied),
             ("AccessDenied", 403, Cause::Denied),
+            ("ExpiredToken", 403, Cause::Credentials),
+            ("InvalidClientTokenId", 403, Cause::Credentials),
+            ("SignatureDoesNotMatch", 403, Cause::Credentials),
+            ("AuthFailure", 401, Cause::Credentials),
             ("LoadBalancerNotFound", 400, Cause::NotFound),
             ("TargetGroupNotFound", 400, Cause::NotFound),
             ("InvalidGroup.NotFound", 400, Cause::NotFound),
@@ -145,6 +179,20 @@ mod tests {
             ("ValidationError", 400, Cause::Invalid),
         ] {
             assert_eq!(cause(code, status), expected, "{code} {status}");
+        }
+    }
+
+    #[test]
+    fn refusals_are_told_from_outages() {
+        for (text, expected) in [
+            ("AssumeRole: Not authorized. (AccessDenied)", true),
+            ("service error: unhandled error (AccessDenied): not authorized", true),
+            ("service error: IdpRejectedClaimException: the token has expired", true),
+            ("dispatch failure: io error: connection refused", false),
+            ("AssumeRole: it broke (InternalError)", false),
+            ("", false),
+        ] {
+            assert_eq!(is_refused(text), expected, "{text}");
         }
     }
 

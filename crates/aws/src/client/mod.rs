@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_credential_types::provider::SharedCredentialsProvider;
 use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
 use aws_sigv4::sign::v4;
 use http_body_util::{BodyExt, Full, Limited};
@@ -26,6 +26,7 @@ use hyper_util::rt::TokioExecutor;
 use tokio::time::Instant;
 use tracing::debug;
 
+use credentials::Kept;
 pub use credentials::{CredentialsError, load};
 pub(crate) use elb::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup, TAGGED};
 pub use endpoint::{Endpoint, Endpoints};
@@ -41,7 +42,7 @@ pub struct Client(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     http: hyper_util::client::legacy::Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
-    credentials: SharedCredentialsProvider,
+    credentials: Kept,
     endpoints: Endpoints,
     options: Options,
     calls: Mutex<BTreeMap<(&'static str, &'static str), u64>>,
@@ -88,6 +89,7 @@ impl Client {
         let http = hyper_util::client::legacy::Client::builder(TokioExecutor::new())
             .pool_idle_timeout(Duration::from_secs(20))
             .build(connector);
+        let credentials = Kept::new(credentials);
         Client(Arc::new(Inner { http, credentials, endpoints, options, calls: Mutex::default() }))
     }
 
@@ -128,10 +130,16 @@ impl Client {
                 Err(error) => error,
             };
             debug!(action, attempt, took = ?start.elapsed(), %error, "AWS did not do it");
-            if !matches!(error.cause, Cause::Throttled | Cause::Unavailable) || attempt >= options.attempts {
+            // Those that AWS does not take may have been renewed since.
+            let is_renewed = error.cause == Cause::Credentials
+                && error.code.is_some()
+                && attempt == 1
+                && self.0.credentials.forget().await;
+            let may_pass = is_renewed || matches!(error.cause, Cause::Throttled | Cause::Unavailable);
+            if !may_pass || attempt >= options.attempts {
                 return Err(error);
             }
-            let pause = jittered(options.pause * 2_u32.pow(attempt.min(10) - 1)).min(LONGEST);
+            let pause = pause(options.pause, attempt, dice());
             if error.cause == Cause::Throttled {
                 options.limits.pause(endpoint, action, Instant::now() + pause);
             }
@@ -146,6 +154,7 @@ impl Client {
             Some(Cause::Throttled) => "throttled",
             Some(Cause::Unavailable) => "unavailable",
             Some(Cause::Denied) => "denied",
+            Some(Cause::Credentials) => "credentials",
             Some(Cause::NotFound) => "not found",
             Some(Cause::Exists) => "exists",
             Some(Cause::InUse) => "in use",
@@ -187,8 +196,8 @@ impl Client {
         body: &str,
     ) -> Result<Request<Full<Bytes>>, CallError> {
         const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
-        let credentials = self.0.credentials.provide_credentials().await.map_err(|error| CallError {
-            cause: Cause::Denied,
+        let credentials = self.0.credentials.get().await.map_err(|error| CallError {
+            cause: credentials::cause(&error),
             ..CallError::unavailable(action, format!("there are no credentials: {}", chain(&error)))
         })?;
         let identity = credentials.into();
@@ -277,17 +286,19 @@ fn refusal(action: &'static str, status: StatusCode, answer: Option<&Element>, t
     CallError { action, cause, code, message, request_id }
 }
 
-/// Somewhere up to that long, so that those who were refused together do not come back together.
-fn jittered(longest: Duration) -> Duration {
-    let dice = f64::from(u32::from_le_bytes(random())) / f64::from(u32::MAX);
+/// How long to wait after an attempt, from the first on: somewhere up to twice as long each time, by `dice` from 0 to 1, so
+/// that those who were refused together do not come back together.
+fn pause(first: Duration, attempt: u32, dice: f64) -> Duration {
+    let longest = first.saturating_mul(2_u32.pow(attempt.clamp(1, 11) - 1)).min(LONGEST);
     longest.mul_f64(0.3 + 0.7 * dice)
 }
 
-fn random() -> [u8; 4] {
+/// Anything from 0 to 1.
+fn dice() -> f64 {
     let mut bytes = [0; 4];
     // Without randomness all pauses are the shortest, which is no harm.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
-    bytes
+    f64::from(u32::from_le_bytes(bytes)) / f64::from(u32::MAX)
 }
 
 /// An error and what caused it, in one line.
@@ -302,4 +313,29 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_are_spread() {
+        let first = Duration::from_millis(500);
+        for (attempt, longest) in [(1, 0.5), (2, 1.0), (3, 2.0), (6, 16.0), (7, 20.0), (1000, 20.0)] {
+            let [least, middle, most] = [0.0, 0.5, 1.0].map(|dice| pause(first, attempt, dice).as_secs_f64());
+            assert!((least - 0.3 * longest).abs() < 1e-6, "{attempt}: {least}");
+            assert!((middle - 0.65 * longest).abs() < 1e-6, "{attempt}: {middle}");
+            assert!((most - longest).abs() < 1e-6, "{attempt}: {most}");
+        }
+    }
+
+    #[test]
+    fn dice_fall_everywhere() {
+        let thrown: Vec<f64> = (0..1000).map(|_| dice()).collect();
+        assert!(thrown.iter().all(|dice| (0.0..=1.0).contains(dice)));
+        for tenth in (0..10_u8).map(|tenth| f64::from(tenth) / 10.0) {
+            assert!(thrown.iter().any(|dice| (tenth..tenth + 0.1).contains(dice)), "none from {tenth} on");
+        }
+    }
 }

@@ -176,7 +176,8 @@ impl Provider {
     /// What there is for a Service at an address, whoever made it.
     pub async fn estate(&self, owner: &Owner, address: &str) -> Result<Estate, Problem> {
         let unseen = |error: CallError| {
-            Problem::new(format!("{owner}: {error}."), "Nothing was changed.", "Try again when AWS answers.")
+            let remedy = super::provider::remedy_of_who_looks(&error);
+            Problem::new(format!("{owner}: {error}."), "Nothing was changed.", remedy)
         };
         let balancers = self.client().load_balancers().await.map_err(unseen)?;
         let found = balancers

@@ -35,6 +35,8 @@ pub(super) struct Next {
     pub(super) steps: Vec<Step>,
     /// What the owner should know although it goes on.
     pub(super) told: Vec<String>,
+    /// What it should know of the way there, also when that is behind it.
+    pub(super) meanwhile: Vec<String>,
     /// Why it does not go on.
     pub(super) problem: Option<Problem>,
     /// What is waited for.
@@ -178,7 +180,21 @@ pub(super) fn present(spec: &Spec, holding: &Holding, scene: Scene<'_>) -> Next 
         Err(Unknown::Look(look)) => drop(decision.next.looks.insert(look)),
         Err(Unknown::Wrong(problem)) => decision.next.problem = Some(problem),
     }
-    decision.next
+    let mut next = decision.next;
+    if next.is_done() && !next.opened {
+        next.problem = Some(Problem::new(
+            format!(
+                "{}: its load balancer is not as wanted, and nothing is left to do about it, which is a fault of the program.",
+                spec.owner
+            ),
+            "What could be done was done, and nothing was closed that is wanted.",
+            "Report it, with the Service and a record of AWS.",
+        ));
+    }
+    if next.problem.is_some() {
+        next.meanwhile.clear();
+    }
+    next
 }
 
 struct Decision<'a> {
@@ -251,7 +267,8 @@ impl<'a> Decision<'a> {
                 ),
                 "Nothing was made.",
                 format!(
-                    "Name groups with {PREFIX}security-groups, set NLBSecurityGroupMode to Managed, or have targets see clients with {PREFIX}target-group-attributes: preserve_client_ip.enabled=true."
+                    "Name groups with {PREFIX}security-groups, set NLBSecurityGroupMode to Managed, or {}.",
+                    how_targets_see_clients(self.spec)
                 ),
             ));
             return;
@@ -562,7 +579,7 @@ impl<'a> Decision<'a> {
         let egress = egress.unwrap_or_else(|| {
             let alone = spread(&sent);
             if alone.len() <= most {
-                self.next.told.push(
+                self.next.meanwhile.push(
                     "the rules for where it sends to and for where it is to send to do not fit into its groups together: packets are lost until its listeners are changed"
                         .to_owned(),
                 );
@@ -600,7 +617,7 @@ impl<'a> Decision<'a> {
         for (direction, wanted) in [(Direction::Ingress, &ingress), (Direction::Egress, &egress)] {
             let present = held(&parts, direction);
             let room = Room { rules: settings.rules_per_group, groups: most };
-            let moves = arrange(wanted, &present, room, false);
+            let moves = arrange(wanted, &present, room, &self.rules_in_use(direction, &parts), false);
             for (part, permissions) in &moves.add {
                 if let Some(group) = parts.get(part) {
                     self.permit(group, direction, permissions);
@@ -610,7 +627,9 @@ impl<'a> Decision<'a> {
                 }
             }
             let all: BTreeSet<&Permission> = present.values().flatten().collect();
-            complete &= wanted.values().flatten().all(|one| all.contains(one));
+            let holds_all = wanted.values().flatten().all(|one| all.contains(one));
+            complete &= holds_all;
+            let mut is_full = !holds_all && moves.add.is_empty();
             // A new group lets everything out, and an old one may hold anything: not once it is used.
             for (part, group) in &parts {
                 if self.is_attached(group) {
@@ -619,9 +638,12 @@ impl<'a> Decision<'a> {
                 let unwanted = |one: &&Permission| !wanted.values().any(|wanted| wanted.contains(*one));
                 let surplus: BTreeSet<Permission> = present[part].iter().filter(unwanted).cloned().collect();
                 if !surplus.is_empty() {
-                    complete = false;
+                    (complete, is_full) = (false, false);
                     self.forbid(group, direction, &surplus);
                 }
+            }
+            if is_full {
+                self.make_room(&parts, direction, wanted, &moves.remove);
             }
         }
         // What it sends by until its listeners are changed.
@@ -633,6 +655,45 @@ impl<'a> Decision<'a> {
             **part <= needed || holds_wanted(group, &ingress, &egress) || is_used(group)
         });
         complete.then(|| useful.map(|(_, group)| group.group.id.clone()).collect())
+    }
+
+    /// Closes some of the old before the new is open, where groups have no room for both.
+    fn make_room(
+        &mut self,
+        parts: &BTreeMap<usize, &Group>,
+        direction: Direction,
+        wanted: &Parts,
+        rules: &Parts,
+    ) {
+        const TOLD: &str = "its security groups have no room for the old rules and the new ones together: some of the old are closed before the new are open, and packets may be lost until all is changed";
+        for (part, permissions) in rules {
+            if let Some(group) = parts.get(part) {
+                self.forbid(group, direction, permissions);
+            }
+        }
+        // What is in two groups goes from one of them without any harm.
+        let is_wanted = |one: &Permission| wanted.values().any(|wanted| wanted.contains(one));
+        let is_harmless = rules.values().flatten().all(is_wanted);
+        if !is_harmless && !self.next.meanwhile.iter().any(|told| told == TOLD) {
+            self.next.meanwhile.push(TOLD.to_owned());
+        }
+    }
+
+    /// The rules by which packets come and go as it is.
+    fn rules_in_use(&self, direction: Direction, parts: &BTreeMap<usize, &Group>) -> BTreeSet<Permission> {
+        if direction == Direction::Egress {
+            return self.egress_in_use();
+        }
+        let listeners = self.balancer.iter().flat_map(|found| found.listeners.iter().flatten());
+        let ports: BTreeSet<(&str, u16)> = listeners
+            .flat_map(|(port, known)| transports(&known.protocol).iter().map(|transport| (*transport, *port)))
+            .collect();
+        let is_used = |rule: &&Permission| {
+            rules::is_path_mtu(rule)
+                || ports.iter().any(|(transport, port)| rules::covers(rule, transport, *port))
+        };
+        let attached = parts.values().filter(|group| self.is_attached(group));
+        attached.flat_map(|group| group.group.ingress.keys()).filter(is_used).cloned().collect()
     }
 
     /// What a load balancer sends that is about to get groups of ours, until its listeners are changed.
@@ -693,7 +754,7 @@ impl<'a> Decision<'a> {
     fn settle(&mut self, found: &Balancer) {
         let (spec, arn) = (self.spec, &found.balancer.arn);
         // Other subnets may have no addresses of IPv6: as long as it has both families, AWS would refuse them.
-        let is_narrowed = !spec.dual_stack && found.balancer.ip_address_type == "dualstack";
+        let is_narrowed = !spec.dual_stack && is_dual(found);
         if !spec.subnets.is_empty() && !is_narrowed {
             match subnets::given(spec, self.scene.shared, self.scene.settings) {
                 Ok(subnets) if subnets.iter().cloned().collect::<BTreeSet<_>>() != found.balancer.subnets => {
@@ -720,6 +781,7 @@ impl<'a> Decision<'a> {
     }
 
     /// Has the load balancer take clients of IPv6, too: AWS wants all its subnets to have addresses for them, and no UDP.
+    /// A port for UDP that is to send to targets of IPv6 has to go first.
     fn take_both_families(&mut self, found: &Balancer) {
         if self.later.iter().any(|step| matches!(step, Step::SetSubnets { .. })) {
             return;
@@ -727,10 +789,14 @@ impl<'a> Decision<'a> {
         let listeners = found.listeners.iter().flatten();
         let mut udp = listeners.filter(|(_, known)| transports(&known.protocol).contains(&"udp")).peekable();
         if udp.peek().is_some() {
-            let surplus = udp.filter(|(port, _)| !self.spec.listeners.contains_key(port));
-            let surplus =
-                surplus.map(|(port, known)| Step::DeleteListener { arn: known.arn.clone(), port: *port });
-            self.later.extend(surplus);
+            let steps = udp.filter_map(|(port, known)| match self.spec.listeners.get(port) {
+                Some(listening) if is_accepted(found, listening) => None,
+                Some(listening) => {
+                    Some(narrowed(found, *port, listening).unwrap_or_else(|| deleted(*port, known)))
+                }
+                None => Some(deleted(*port, known)),
+            });
+            self.later.extend(steps);
             return;
         }
         let kind = ip_address_type(self.spec);
@@ -739,7 +805,7 @@ impl<'a> Decision<'a> {
 
     /// Has the load balancer take clients of IPv4 alone before it is time to, as AWS takes no UDP otherwise: once nothing sends
     /// to targets of IPv6.
-    fn take_one_family(&mut self, found: &Balancer) {
+    fn take_one_family(&mut self, found: &Balancer, pools: &BTreeMap<u16, &Pool>) {
         let is_six = |known: &Listener| {
             let pool = known.target_group.as_ref().and_then(|arn| self.holding.pools.get(arn));
             pool.is_some_and(|pool| pool.group.ip_address_type == "ipv6")
@@ -749,10 +815,22 @@ impl<'a> Decision<'a> {
             let kind = ip_address_type(self.spec);
             vec![Step::SetIpAddressType { balancer: found.balancer.arn.clone(), kind }]
         } else {
-            let surplus = six.filter(|(port, _)| !self.spec.listeners.contains_key(port));
-            surplus
-                .map(|(port, known)| Step::DeleteListener { arn: known.arn.clone(), port: *port })
-                .collect()
+            let steps = six.filter_map(|(port, known)| match self.spec.listeners.get(port) {
+                Some(listening) if is_accepted(found, listening) => None,
+                // Not before there is somebody it can send to.
+                Some(listening) => match self.listener(found, *port, listening, pools)? {
+                    // TCP goes on while UDP waits.
+                    Step::ModifyListener { arn, listener }
+                        if known.protocol == "TCP" && listener.protocol == "TCP_UDP" =>
+                    {
+                        let listener = NewListener { protocol: known.protocol.clone(), ..listener };
+                        Some(Step::ModifyListener { arn, listener })
+                    }
+                    _ => Some(deleted(*port, known)),
+                },
+                None => Some(deleted(*port, known)),
+            });
+            steps.collect()
         };
         for step in steps {
             if !self.next.steps.contains(&step) {
@@ -775,8 +853,12 @@ impl<'a> Decision<'a> {
             let listeners = self.spec.listeners.iter();
             for (port, listening) in listeners.filter(|(port, listening)| is_wider(found, **port, listening))
             {
+                let known = found.listeners.as_ref().and_then(|there| there.get(port));
                 let step = narrowed(found, *port, listening);
-                let step = step.or_else(|| self.listener(found, *port, listening, pools));
+                let step = step.or_else(|| match known {
+                    Some(known) if !is_accepted(found, listening) => Some(deleted(*port, known)),
+                    _ => self.listener(found, *port, listening, pools),
+                });
                 let Some(step) = step else { return false };
                 narrower.push(step);
             }
@@ -800,13 +882,11 @@ impl<'a> Decision<'a> {
                 continue;
             }
             all = false;
-            // AWS takes targets of IPv6 once it has both families, and UDP once it has one.
-            let is_dual = found.balancer.ip_address_type == "dualstack";
-            if ready && is_dual && listening.transports().contains(&"udp") {
-                self.take_one_family(found);
-            } else if ready && (is_dual || listening.backend.ip_address_type != "ipv6") {
+            if ready && is_accepted(found, listening) {
                 let step = self.listener(found, *port, listening, pools);
                 self.next.steps.extend(step);
+            } else if ready && is_dual(found) {
+                self.take_one_family(found, pools);
             }
         }
         all
@@ -839,9 +919,7 @@ impl<'a> Decision<'a> {
     fn surplus_listeners(&self, found: &Balancer) -> Vec<Step> {
         let listeners = found.listeners.iter().flatten();
         let surplus = listeners.filter(|(port, _)| !self.spec.listeners.contains_key(port));
-        surplus
-            .map(|(port, listener)| Step::DeleteListener { arn: listener.arn.clone(), port: *port })
-            .collect()
+        surplus.map(|(port, listener)| deleted(*port, listener)).collect()
     }
 
     /// Takes away what was needed before, from the outside in.
@@ -892,7 +970,7 @@ impl<'a> Decision<'a> {
                 rules: settings.rules_per_group,
                 groups: settings.groups_per_load_balancer - usize::from(self.scene.nodes.needs_backend),
             };
-            let moves = arrange(&wanted, &held(&parts, direction), room, true);
+            let moves = arrange(&wanted, &held(&parts, direction), room, &BTreeSet::new(), true);
             for (part, permissions) in &moves.remove {
                 if let Some(group) = parts.get(part) {
                     self.forbid(group, direction, permissions);
@@ -900,6 +978,23 @@ impl<'a> Decision<'a> {
             }
         }
     }
+}
+
+/// What has to be said so that source ranges limit somebody without any group: targets never see clients of another family
+/// than their own.
+fn how_targets_see_clients(spec: &Spec) -> String {
+    let are_hidden = |listening: &Listening| !rules::keeps_client_addresses(spec, &listening.backend);
+    let hidden = spec.listeners.values().any(are_hidden).then(|| {
+        format!(
+            "have targets see clients with {PREFIX}target-group-attributes: preserve_client_ip.enabled=true"
+        )
+    });
+    let families = spec.dual_stack.then(|| {
+        format!(
+            "serve one family with {PREFIX}ip-address-type: ipv4 (where all ranges are of IPv4, a check on another port with {PREFIX}healthcheck-port will do)"
+        )
+    });
+    hidden.into_iter().chain(families).collect::<Vec<_>>().join(" and ")
 }
 
 /// Whether source ranges keep anybody out, once all is as wanted. Where that is not sure, they do not.
@@ -993,6 +1088,24 @@ fn wanted_listener(port: u16, listening: &Listening, pool: &str) -> NewListener 
     }
 }
 
+fn deleted(port: u16, known: &Listener) -> Step {
+    Step::DeleteListener { arn: known.arn.clone(), port }
+}
+
+fn is_dual(found: &Balancer) -> bool {
+    found.balancer.ip_address_type == "dualstack"
+}
+
+/// Whether a load balancer takes such a listener as it is: AWS lets it send to targets of IPv6 once it has both families,
+/// and take UDP once it has one.
+fn is_accepted(found: &Balancer, listening: &Listening) -> bool {
+    if is_dual(found) {
+        !listening.transports().contains(&"udp")
+    } else {
+        listening.backend.ip_address_type != "ipv6"
+    }
+}
+
 /// Whether a listener takes packets that it is not to take any more.
 fn is_wider(found: &Balancer, port: u16, listening: &Listening) -> bool {
     let known = found.listeners.as_ref().and_then(|there| there.get(&port));
@@ -1030,7 +1143,7 @@ const TAGS_KEY: &str = "portcullis.dev/tags";
 const BETWEEN: &str = "=";
 
 /// The tags with a list of those that are not ours by their key.
-fn wanted_tags(tags: &Tags) -> Tags {
+pub(super) fn wanted_tags(tags: &Tags) -> Tags {
     let others =
         tags.keys().filter(|key| !key.starts_with("portcullis.dev/") && !key.starts_with("kubernetes.io/"));
     // Keys may have blanks in them. Those with the sign between them stay when nobody wants them any more.
@@ -1081,7 +1194,7 @@ fn part_tags(spec: &Spec, known: &Tags) -> Tags {
     tags
 }
 
-fn tag_group(steps: &mut Vec<Step>, group: &Group, wanted: &Tags) {
+pub(super) fn tag_group(steps: &mut Vec<Step>, group: &Group, wanted: &Tags) {
     let (add, remove) = tag_changes(&group.group.tags, wanted);
     let id = || group.group.id.clone();
     if !add.is_empty() {

@@ -44,6 +44,19 @@ pub(super) fn backend_owner(settings: &Settings) -> Owner {
     Owner::new(cluster, "Cluster", None, cluster).expect("a cluster has a name that can be written")
 }
 
+/// What is written on the group that all load balancers have.
+fn backend_tags(settings: &Settings) -> Tags {
+    let mut tags = settings.tags.clone();
+    let own = backend_owner(settings).to_pairs();
+    tags.extend(own.into_iter().map(|(key, value)| (key.to_owned(), value)));
+    tags.extend(settings.identity.clone().map(|id| (Owner::IDENTITY_KEY.to_owned(), id)));
+    // Not `owned`: cloud-provider-aws takes such a group away, with all rules that name it, from any load balancer that it
+    // comes to look after.
+    tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "shared".to_owned());
+    tags.insert(PART_KEY.to_owned(), "1".to_owned());
+    decide::wanted_tags(&tags)
+}
+
 /// Looks at the nodes' side. `opened` are the owners for which all is open that they want, so that what they wanted
 /// before can be closed.
 pub(super) fn look_at(
@@ -74,6 +87,7 @@ pub(super) fn look_at(
     side.prepare_backend(specs, snapshot, settings);
     let wanted = side.wanted(specs, snapshot, settings, opened);
     side.change(specs, snapshot, settings, opened, &wanted);
+    side.tag_backend(snapshot, settings);
     side
 }
 
@@ -162,21 +176,13 @@ impl NodeSide {
         let Some(own) = own else {
             if self.needs_backend {
                 self.open = false;
-                let mut tags: Tags =
-                    owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-                tags.extend(settings.tags.clone());
-                tags.extend(settings.identity.clone().map(|id| (Owner::IDENTITY_KEY.to_owned(), id)));
-                // Not `owned`: cloud-provider-aws takes such a group away, with all rules that name it, from any load
-                // balancer that it comes to look after.
-                tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "shared".to_owned());
-                tags.insert(PART_KEY.to_owned(), "1".to_owned());
                 self.steps.push((
                     place(),
                     Step::CreateGroup {
                         name: names::backend_group(&settings.cluster),
                         description: "Whoever has it is a load balancer of the cluster".to_owned(),
                         vpc: settings.vpc.clone(),
-                        tags,
+                        tags: backend_tags(settings),
                     },
                 ));
             }
@@ -200,6 +206,16 @@ impl NodeSide {
         if self.steps.is_empty() {
             self.backend = Some(id);
         }
+    }
+
+    /// Writes on the group that all load balancers have what is missing there; after all else, which does not wait for it.
+    fn tag_backend(&mut self, snapshot: &Snapshot, settings: &Settings) {
+        let owner = backend_owner(settings);
+        let own = snapshot.holdings.get(&owner).and_then(|holding| holding.groups.values().next());
+        let Some(own) = own.filter(|own| own.seen && self.needs_backend) else { return };
+        let mut steps = Vec::new();
+        decide::tag_group(&mut steps, own, &backend_tags(settings));
+        self.steps.extend(steps.into_iter().map(|step| (Place::Owner(owner.clone()), step)));
     }
 
     /// Ports that a load balancer goes to as it is, and that the nodes let in by rules of ours.

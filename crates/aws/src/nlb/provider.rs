@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use portcullis_core::{
-    Address, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Reach, Report, Target, Want,
+    Address, Enforcement, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Reach, Report, Target,
+    Want,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -70,6 +71,8 @@ struct State {
     trouble: Option<(Instant, CallError)>,
     /// How often in a row what is shared was not as it was known.
     surprises: usize,
+    /// What was last said about whether source ranges keep anybody out: rules of others may change it.
+    said: BTreeMap<Owner, Enforcement>,
     /// How far what is written on its objects was read, of owners with many.
     read: BTreeMap<Owner, usize>,
 }
@@ -294,7 +297,7 @@ impl Provider {
     pub async fn plan(&self, want: &Want, since: Instant) -> Result<PlanView, Problem> {
         let unseen = |error: CallError| {
             let what = format!("{}: {error}.", want.owner);
-            Problem::new(what, "Nothing was changed.", "Try again when AWS answers.")
+            Problem::new(what, "Nothing was changed.", remedy_of_who_looks(&error))
         };
         let spec = Spec::of(want, &self.0.settings)?;
         self.look_at_everything(since).await.map_err(unseen)?;
@@ -328,6 +331,14 @@ impl Provider {
 
     /// Does what is next until nothing is, or until others have to do something first.
     async fn work(&self, owner: &Owner) -> (Outcome, Next) {
+        let mut meanwhile = BTreeSet::new();
+        let (outcome, mut next) = self.work_and_note(owner, &mut meanwhile).await;
+        next.told.extend(meanwhile);
+        (outcome, next)
+    }
+
+    /// The same; what is to be told of the way there is noted.
+    async fn work_and_note(&self, owner: &Owner, meanwhile: &mut BTreeSet<String>) -> (Outcome, Next) {
         let mut surprises = 0;
         if self.state().looked.is_none()
             && let Err(error) = self.look_at_everything(Instant::now()).await
@@ -345,6 +356,7 @@ impl Provider {
                     steps.partition(|step| step.is_shared(&state.snapshot));
                 (nodes, next, news, (shared, own))
             };
+            meanwhile.extend(next.meanwhile.iter().cloned());
             let looks: BTreeSet<Look> = next.looks.union(&nodes.looks).cloned().collect();
             let outcome = if !looks.is_empty() {
                 self.look(&looks).await
@@ -430,6 +442,7 @@ impl Provider {
             return failed(owner, trouble);
         }
         if state.wanted.gone.remove(owner) {
+            state.said.remove(owner);
             state.progress.opened.remove(owner);
             state.progress.verified.remove(owner);
         }
@@ -461,6 +474,7 @@ impl Provider {
                     self.state().done(&place, &step, Made::Nothing);
                 }
                 Err(error) => {
+                    let error = error.about(step.object());
                     warn!(%error, "what all load balancers share could not be done");
                     self.doubt_shared(&error);
                     let _ = self.look_at_everything(Instant::now()).await;
@@ -604,7 +618,7 @@ impl Provider {
                     state.done(&place, step, made);
                 }
                 Err(error) if is_gone_already(step, &error) => state.done(&place, step, Made::Nothing),
-                Err(error) => first = first.and(Err(error)),
+                Err(error) => first = first.and(Err(error.about(step.object()))),
             }
         }
         first
@@ -717,6 +731,9 @@ impl portcullis_core::Provider for Provider {
         };
         let (outcome, next) = self.work(&want.owner).await;
         let addresses = self.addresses(&want.owner);
+        if let Some(said) = &next.enforcement {
+            self.state().said.insert(want.owner.clone(), said.clone());
+        }
         let mut report = Report { outcome, addresses, told, enforcement: next.enforcement };
         report.told.extend(next.told);
         report
@@ -735,6 +752,7 @@ impl portcullis_core::Provider for Provider {
         state.progress.opened.remove(owner);
         state.progress.verified.remove(owner);
         state.read.remove(owner);
+        state.said.remove(owner);
         state.doubt(owner);
     }
 
@@ -761,8 +779,12 @@ impl portcullis_core::Provider for Provider {
         let state = self.state();
         let nodes = self.nodes(&state);
         let owners = state.wanted.present.keys();
-        let wrong: Vec<Owner> =
-            owners.filter(|owner| !self.next(&state, owner, &nodes).is_done()).cloned().collect();
+        let is_wrong = |owner: &&Owner| {
+            let next = self.next(&state, owner, &nodes);
+            !next.is_done()
+                || state.said.get(*owner).is_some_and(|said| Some(said) != next.enforcement.as_ref())
+        };
+        let wrong: Vec<Owner> = owners.filter(is_wrong).cloned().collect();
         // What all share is put right by whoever comes first.
         if wrong.is_empty() && !nodes.steps.is_empty() {
             return Ok(state.wanted.present.keys().take(1).cloned().collect());
@@ -817,17 +839,28 @@ fn later(why: &str) -> Outcome {
     Outcome::Pending { why: why.to_owned(), retry_after: None }
 }
 
-/// What a call that did not succeed means for an owner.
-fn failed(owner: &Owner, error: &CallError) -> Outcome {
-    let remedy = match error.cause {
+/// What to do about a call that did not succeed, where it takes somebody to do it.
+fn remedy(error: &CallError) -> Option<String> {
+    Some(match error.cause {
         Cause::Denied => format!(
             "Allow {} to the role that Portcullis runs with; `portcullis iam-policy` prints all that is needed.",
             error.action
         ),
+        Cause::Credentials => error.remedy_for_credentials().to_owned(),
         Cause::Limit => "Have AWS raise the limit, or free something.".to_owned(),
         Cause::Invalid => "Correct what AWS complains about.".to_owned(),
-        _ => return later(&error.to_string()),
-    };
+        _ => return None,
+    })
+}
+
+/// The same for who only looks, and may do it again.
+pub(super) fn remedy_of_who_looks(error: &CallError) -> String {
+    remedy(error).unwrap_or_else(|| "Try again when AWS answers.".to_owned())
+}
+
+/// What a call that did not succeed means for an owner.
+fn failed(owner: &Owner, error: &CallError) -> Outcome {
+    let Some(remedy) = remedy(error) else { return later(&error.to_string()) };
     let state = "What was there before is still there; it is tried again now and then.";
     Outcome::Blocked(Problem::new(format!("{owner}: AWS refused. {error}."), state, remedy))
 }

@@ -37,6 +37,11 @@ fn path_mtu(peer: &Peer) -> Option<Permission> {
     Some(Permission { protocol: protocol.to_owned(), from: Some(kind), to: Some(code), peer: peer.clone() })
 }
 
+/// Whether a rule is for the message that a packet was too large.
+pub(super) fn is_path_mtu(rule: &Permission) -> bool {
+    rule.protocol.starts_with("icmp")
+}
+
 /// Where a load balancer has to go: to the ports of its targets, and to where they are checked.
 pub(super) fn ports(spec: &Spec) -> BTreeSet<(&'static str, u16)> {
     let mut all = BTreeSet::new();
@@ -359,7 +364,7 @@ pub(super) fn may_enter_by(spec: &Spec, rule: &Permission) -> bool {
 }
 
 /// Whether a rule is about a port.
-fn covers(rule: &Permission, transport: &str, port: u16) -> bool {
+pub(super) fn covers(rule: &Permission, transport: &str, port: u16) -> bool {
     let port = i32::from(port);
     rule.protocol == "-1"
         || rule.protocol == transport

@@ -104,6 +104,7 @@ impl Simulation {
         mut order: impl FnMut(&mut Vec<(Place, Step)>),
         mut each: impl FnMut(&Snapshot),
     ) -> Result<BTreeMap<Owner, Next>, NoEnd> {
+        let mut meanwhile: BTreeMap<Owner, BTreeSet<String>> = BTreeMap::new();
         for _ in 0..ROUNDS {
             let nodes = round::nodes(&self.wanted, &self.snapshot, &self.settings, &self.progress);
             let (mut looks, mut steps) = (nodes.looks.clone(), nodes.steps.clone());
@@ -115,6 +116,7 @@ impl Simulation {
                 looks.extend(next.looks.clone());
                 steps.extend(next.steps.iter().map(|step| (Place::Owner(owner.clone()), step.clone())));
                 news |= next.opened && self.progress.opened.insert(owner.clone());
+                meanwhile.entry(owner.clone()).or_default().extend(next.meanwhile.iter().cloned());
                 nexts.insert(owner.clone(), next);
             }
             let unknown: BTreeSet<Look> = looks.into_iter().filter(|look| !self.answer(look)).collect();
@@ -127,6 +129,9 @@ impl Simulation {
                 && nodes.looks.is_empty()
             {
                 self.snapshot.holdings.retain(|_, holding| !holding.is_empty());
+                for (owner, next) in &mut nexts {
+                    next.told.extend(meanwhile.remove(owner).unwrap_or_default());
+                }
                 return Ok(nexts);
             }
             order(&mut steps);

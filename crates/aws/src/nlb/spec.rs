@@ -96,6 +96,9 @@ impl Spec {
         let (asked, mut told) = Asked::parse(owner, parameters)?;
         let dual_stack = asked.dual_stack.unwrap_or_else(|| wanted.families().contains(&Family::V6));
         let listeners = listeners(owner, wanted, &asked, settings, &mut told)?;
+        if !dual_stack {
+            check_families(owner, &listeners, asked.dual_stack)?;
+        }
         let mut tags = settings.tags.clone();
         tags.extend(asked.tags);
         tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "owned".to_owned());
@@ -178,9 +181,11 @@ impl Spec {
                 );
                 return Err(refused(what, "Correct it, or set the interval, too."));
             }
+            // AWS takes it with prefixes for source NAT, which are not asked for here.
             if self.dual_stack && listening.transports().contains(&"udp") {
-                let what =
-                    format!("port {port} is for UDP, which a load balancer for both families does not take");
+                let what = format!(
+                    "port {port} is for UDP, which Portcullis does not do on a load balancer for both families"
+                );
                 return Err(refused(
                     what,
                     &format!("Remove the port, or set {PREFIX}ip-address-type to `ipv4`."),
@@ -189,6 +194,25 @@ impl Spec {
         }
         Ok(())
     }
+}
+
+/// Whether a load balancer for IPv4 alone can send to all; `asked` is whether the annotation is why it is one.
+fn check_families(
+    owner: &Owner,
+    listeners: &BTreeMap<u16, Listening>,
+    asked: Option<bool>,
+) -> Result<(), Problem> {
+    let mut six = listeners.iter().filter(|(_, listening)| listening.backend.ip_address_type == "ipv6");
+    let Some((port, _)) = six.next() else { return Ok(()) };
+    let why = match asked {
+        Some(_) => format!("annotation {PREFIX}ip-address-type is `ipv4`"),
+        None => "the load balancer is for IPv4 alone".to_owned(),
+    };
+    Err(Problem::new(
+        format!("{owner}: {why}, and the targets of port {port} have addresses of IPv6 alone."),
+        "Nothing was changed.",
+        format!("Set {PREFIX}ip-address-type to `dualstack`, or give the pods addresses of IPv4."),
+    ))
 }
 
 /// Ranges of a family that the load balancer does not have.

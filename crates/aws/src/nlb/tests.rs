@@ -586,7 +586,8 @@ proptest! {
     }
 }
 
-/// Edits one Service step by step; whoever gets through before and after gets through all the time.
+/// Edits one Service step by step; whoever gets through before and after gets through all the time, unless it is told that
+/// there is no room for that. In the end all of it is as wanted.
 fn is_never_cut(settings: &Settings, edits: &[Service], backwards: bool) {
     let mut run = Run::new(settings.clone());
     for edit in edits {
@@ -597,16 +598,23 @@ fn is_never_cut(settings: &Settings, edits: &[Service], backwards: bool) {
         let known = run.0.wanted.clone();
         run.want("web", edit).unwrap();
         let mut fresh = run.0.clone();
-        if fresh.run(&[owner("web")].into(), |_| ()).unwrap().values().any(|next| next.problem.is_some()) {
+        let next = fresh.run(&[owner("web")].into(), |_| ()).unwrap().remove(&owner("web")).unwrap();
+        if let Some(problem) = &next.problem {
+            assert!(!problem.what.contains("fault"), "{problem}\n{:#?}", fresh.steps);
             run.0.wanted = known;
             continue;
         }
+        assert!(next.is_done() && next.opened, "{next:#?}\n{:#?}", fresh.steps);
+        let is_full = next.told.iter().any(|told| told.contains(NO_ROOM) || told.contains(NOT_TOGETHER));
         let after = Packets::through(&fresh.snapshot, "web", settings, &fresh.snapshot);
         let both: Through =
             Packets::through(&before, "web", settings, &before).intersection(&after).copied().collect();
         let mut steps = 0;
         run.settle_ordered(backwards, |now| {
             steps += 1;
+            if is_full {
+                return;
+            }
             let cut: Vec<_> =
                 both.difference(&Packets::through(now, "web", settings, &before)).copied().collect();
             assert!(cut.is_empty(), "cut after {steps} steps: {cut:?}\n{:#?}", fresh.steps);
@@ -627,6 +635,45 @@ proptest! {
         rules_per_group in prop_oneof![Just(60_usize), Just(4)],
     ) {
         is_never_cut(&Settings { node_rules, rules_per_group, ..settings(mode) }, &edits, backwards);
+    }
+}
+
+/// What is told where groups are too full to open first and close last.
+const NO_ROOM: &str = "have no room for the old rules and the new ones together";
+const NOT_TOGETHER: &str = "do not fit into its groups together";
+
+/// Some of the new fit beside the old, or none, or all.
+#[test]
+fn full_groups_make_room_before_a_port_changes() {
+    const RANGES: [&str; 8] = [
+        "192.0.2.0/32",
+        "192.0.2.1/32",
+        "192.0.2.2/32",
+        "192.0.2.3/32",
+        "192.0.2.4/32",
+        "192.0.2.5/32",
+        "192.0.2.6/32",
+        "192.0.2.7/32",
+    ];
+    for (count, is_full) in [(8, true), (6, true), (5, false)] {
+        let settings = Settings { rules_per_group: 4, ..settings(SecurityGroupMode::Managed) };
+        let service = |port| Service {
+            ports: vec![(port, ListenerProtocol::Tcp, 30080)],
+            ranges: Some(RANGES[..count].to_vec()),
+            ..Service::web()
+        };
+        let mut run = Run::new(settings);
+        run.want("web", &service(80)).unwrap();
+        let next = run.settle_one("web", |_| ());
+        assert!(next.is_done() && next.opened && next.told.is_empty(), "{next:#?}");
+        run.want("web", &service(81)).unwrap();
+        let next = run.settle_one("web", |_| ());
+        assert!(next.is_done() && next.opened, "{count}: {next:#?}");
+        assert_eq!(next.told.iter().any(|told| told.contains(NO_ROOM)), is_full, "{count}: {:?}", next.told);
+        let ports: BTreeSet<u16> =
+            open(&run.0.snapshot, "web").into_iter().map(|(port, _, _)| port).collect();
+        assert_eq!(ports, [81].into());
+        assert_eq!(open(&run.0.snapshot, "web").len(), count);
     }
 }
 
@@ -807,6 +854,38 @@ fn ranges_are_called_enforced_only_where_it_is_sure() {
     for (mode, service, change, why) in rows {
         let (enforced, found) = said(mode, service, change);
         assert!(!enforced && found.contains(why), "{why}: {found}");
+    }
+}
+
+/// What is advised where ranges would limit nobody, helps.
+#[test]
+fn ranges_that_limit_nobody_are_refused_with_what_helps() {
+    const SEEN: &str = "preserve_client_ip.enabled=true";
+    const FAMILY: &str = "ip-address-type: ipv4";
+    const CHECK: &str = "healthcheck-port";
+    let limited = Service { ranges: Some(vec!["192.0.2.0/24"]), ..Service::web() };
+    let dual = Service { dual: true, ..limited.clone() };
+    let pods = Service { pods: true, ..limited.clone() };
+    let refused = |service: &Service| {
+        let mut run = Run::new(settings(SecurityGroupMode::Unmanaged));
+        run.want("web", service).unwrap();
+        run.settle_one("web", |_| ()).problem.map(|problem| problem.remedy)
+    };
+    for (service, advised, not, ways) in [
+        (
+            &dual,
+            vec![FAMILY, CHECK],
+            SEEN,
+            vec![vec![("ip-address-type", "ipv4")], vec![("healthcheck-port", "10256")]],
+        ),
+        (&pods, vec![SEEN], FAMILY, vec![vec![("target-group-attributes", SEEN)]]),
+    ] {
+        let remedy = refused(service).unwrap();
+        assert!(advised.iter().all(|one| remedy.contains(one)) && !remedy.contains(not), "{remedy}");
+        for way in ways {
+            let helped = way.iter().fold(service.clone(), |service, (key, value)| service.with(key, value));
+            assert_eq!(refused(&helped), None, "{way:?}");
+        }
     }
 }
 

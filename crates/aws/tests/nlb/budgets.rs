@@ -1,5 +1,8 @@
 //! How many calls are made, besides those that `calls_are_few` counts.
 
+use futures_util::future::join_all;
+use portcullis_aws::Limits;
+use portcullis_aws_fake::{End, RateLimits};
 use portcullis_core::{Outcome, Provider as _};
 
 use crate::scene::{Service, account, fake, gone};
@@ -78,6 +81,23 @@ async fn a_look_at_all_takes_as_many_calls_for_many_as_for_one() {
     assert_eq!(looked[0].0, 0);
     // Load balancers, target groups, our groups, the nodes' groups, machines, subnets, route tables.
     assert!(looked[0].1 <= 7, "{looked:?}");
+}
+
+/// With what AWS publishes, and several Services at once: whoever keeps to the usual pace is never refused, and whoever keeps to
+/// none is.
+#[tokio::test]
+async fn the_usual_pace_is_never_too_fast() {
+    for (limits, is_refused) in [(Limits::default(), false), (Limits::none(), true)] {
+        let fake = fake(|config| config.rate_limits = Some(RateLimits::published()));
+        let provider = account(&fake).provider_at_pace(limits, "NLBSecurityGroupMode = Managed", |_| ());
+        let service = Service { ports: PORTS[..2].to_vec(), ..Service::default() };
+        let wants: Vec<_> = (0..5).map(|number| service.want(&format!("web{number}"))).collect();
+        let reports = join_all(wants.iter().map(|want| provider.sync(want))).await;
+        assert!(is_refused || reports.iter().all(|report| report.outcome == Outcome::Done), "{reports:?}");
+        let refused: Vec<_> =
+            fake.calls().into_iter().filter(|logged| matches!(logged.end, End::Refused(_))).collect();
+        assert_eq!(!refused.is_empty(), is_refused, "{refused:?}");
+    }
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portcullis_aws::{NodeRules, Provider};
 use portcullis_aws_fake::{Fake, Fault};
-use portcullis_core::{Outcome, Provider as _, Want};
+use portcullis_core::{Outcome, Provider as _, Target, Want};
 use portcullis_testkit::Dice;
 
 use crate::packets::{Through, is_within, open, through};
@@ -14,7 +14,7 @@ use crate::scene::{Service, account, fake, gone, owner, shape};
 fn before() -> Service<'static> {
     Service {
         ports: vec![(80, 30080), (443, 30443)],
-        ranges: Some(vec!["192.0.2.0/24"]),
+        ranges: Some(vec!["192.0.2.0/24", "203.0.113.0/24"]),
         ..Service::default()
     }
 }
@@ -22,7 +22,7 @@ fn before() -> Service<'static> {
 fn after() -> Service<'static> {
     Service {
         ports: vec![(80, 30081), (8443, 30443)],
-        ranges: Some(vec!["198.51.100.0/24"]),
+        ranges: Some(vec!["198.51.100.0/24", "203.0.113.0/24"]),
         nodes: vec!["i-2", "i-3"],
         annotations: vec![
             ("attributes", "load_balancing.cross_zone.enabled=true"),
@@ -92,7 +92,13 @@ async fn killed_everywhere(setup: Setup, prepare: Option<&Want>, want: &Want) {
     let after = fake.state();
     let allowed: BTreeSet<String> = &open(&before) | &open(&after);
     let kept: Through = &through(&before, &before) & &through(&after, &after);
-    assert!(!kept.is_empty(), "the neighbour at least");
+    let is_kept = |name: &str| {
+        let start = format!("k8s-shop-{name}-");
+        kept.iter().any(|(balancer, ..)| balancer.starts_with(&start))
+    };
+    assert!(is_kept("shop"), "{kept:?}");
+    let is_updated = prepare.is_some() && want.target != Target::Gone;
+    assert_eq!(is_kept("web"), is_updated, "{setup:?}: {kept:?}");
     for kill in 1.. {
         fake.act_as_someone_else(|world| world.clone_from(&before));
         let provider = setup.provider(&fake);

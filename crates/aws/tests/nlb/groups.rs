@@ -1,7 +1,7 @@
 //! Which groups a load balancer has: by the mode, by the annotation, and by how it was made.
 
-use portcullis_aws_fake::Fake;
-use portcullis_core::{Outcome, Provider as _};
+use portcullis_aws_fake::{Fake, Peer, Permission};
+use portcullis_core::{Enforcement, Outcome, Provider as _};
 
 use crate::held::{self, SHARED};
 use crate::scene::{Service, account, fake, gone, owner};
@@ -112,6 +112,48 @@ async fn mode_and_annotation_and_what_is_there_decide() {
         assert_eq!(fake.state(), world, "{row}");
         assert_eq!(again.sync(&gone("web")).await.outcome, Outcome::Done, "{row}");
         is_untouched(&fake);
+    }
+}
+
+/// Without groups of its own, it depends on rules of others in those of the nodes, which come and go.
+#[tokio::test]
+async fn what_others_open_on_the_nodes_is_said_of_its_ranges() {
+    let fake = fake(|_| ());
+    let limited = service(None).want("web");
+    let other = Service { ports: vec![(80, 30090)], ..service(None) }.want("other");
+    let first = account(&fake).provider("Unmanaged");
+    for want in [&limited, &other] {
+        assert_eq!(first.sync(want).await.outcome, Outcome::Done);
+    }
+    // One that changed nothing believes what AWS tells.
+    let provider = account(&fake).provider("Unmanaged");
+    assert_eq!(provider.sync(&other).await.outcome, Outcome::Done);
+    let said = || async {
+        let report = provider.sync(&limited).await;
+        assert_eq!(report.outcome, Outcome::Done);
+        matches!(report.enforcement, Some(Enforcement::By(_)))
+    };
+    assert!(said().await);
+    assert_eq!(provider.look_at_all().await.unwrap(), []);
+    let rule = Permission {
+        protocol: "tcp".to_owned(),
+        from: Some(30080),
+        to: Some(30080),
+        peer: Peer::Range("0.0.0.0/0".parse().unwrap()),
+    };
+    for is_open in [true, false] {
+        fake.act_as_someone_else(|world| {
+            let nodes = world.groups.get_mut("sg-nodes").unwrap();
+            if is_open {
+                let known = nodes.egress.values().next().unwrap().clone();
+                nodes.ingress.insert(rule.clone(), known);
+            } else {
+                nodes.ingress.remove(&rule);
+            }
+        });
+        assert_eq!(provider.look_at_all().await.unwrap(), [owner("web")], "open: {is_open}");
+        assert_eq!(said().await, !is_open);
+        assert_eq!(provider.look_at_all().await.unwrap(), [], "it was said");
     }
 }
 

@@ -363,6 +363,58 @@ async fn pods_with_addresses_of_ipv6() {
     assert_eq!(held::lets_out(&world, "web"), ["tcp 8080-8080 2001:db8:1:1::/64"]);
 }
 
+/// AWS never takes targets of IPv6 on a load balancer for one family: that is told instead of left without a port.
+#[tokio::test]
+async fn pods_of_ipv6_alone_need_both_families() {
+    let fake = dual_stack();
+    let pods = |kind| Service {
+        ports: vec![(80, 8080)],
+        pods: vec![("2001:db8:1:1::7", 8080)],
+        annotations: vec![("nlb-target-type", "ip"), ("ip-address-type", kind)],
+        dual: true,
+        ..Service::default()
+    };
+    let provider = account(&fake).provider("Managed");
+    let outcome = provider.sync(&pods("ipv4").want("web")).await.outcome;
+    let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(
+        problem.what,
+        "Service shop/web: annotation service.beta.kubernetes.io/aws-load-balancer-ip-address-type is `ipv4`, and the targets of port 80 have addresses of IPv6 alone."
+    );
+    is_untouched(&fake);
+    assert_eq!(provider.sync(&pods("dualstack").want("web")).await.outcome, Outcome::Done);
+}
+
+/// UDP goes to IPv4 alone, and IPv6 with TCP alone: on one port the one is in the way of the other.
+#[tokio::test]
+async fn another_protocol_and_another_family_on_the_same_port() {
+    let of = |protocols: &[ListenerProtocol], six: bool, groups: Option<&'static str>| Service {
+        pods: vec![if six { ("2001:db8:1:1::7", 5353) } else { ("10.0.1.77", 5353) }],
+        annotations: [("nlb-target-type", "ip"), ("healthcheck-port", "8181")]
+            .into_iter()
+            .chain(groups.map(|groups| ("security-groups", groups)))
+            .collect(),
+        dual: six,
+        ..service(&protocols.iter().map(|protocol| listener(53, *protocol, 5353)).collect::<Vec<_>>())
+    };
+    for (protocols, told) in [(&[Udp][..], "UDP"), (&[Tcp, Udp], "TCP_UDP")] {
+        for (first, second) in [(None, None), (None, Some("user")), (Some("user"), None)] {
+            let fake = dual_stack();
+            let provider = account(&fake).provider("Managed");
+            let four = (of(protocols, false, first), format!("53 {told} to ip {told} 5353"), "ipv4");
+            let six = (of(&[Tcp], true, second), "53 TCP to ip TCP 5353".to_owned(), "dualstack");
+            for (service, expected, kind) in [&four, &six, &four] {
+                let outcome = provider.sync(&service.want("web")).await.outcome;
+                assert_eq!(outcome, Outcome::Done, "{service:?}");
+                let world = fake.state();
+                assert_eq!(held::listeners(&world, "web"), [expected.as_str()]);
+                assert_eq!(held::balancer(&world, "web").ip_address_type, *kind);
+                assert_eq!(world.target_groups.len(), 1);
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn pods_behind_udp_are_checked_by_what_is_told() {
     let fake = fake(|_| ());

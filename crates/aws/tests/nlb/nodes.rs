@@ -35,6 +35,30 @@ async fn three_rules_are_enough_for_all() {
     is_untouched(&fake);
 }
 
+/// Who has to make room has to know where, which AWS does not say.
+#[tokio::test]
+async fn a_group_of_the_nodes_that_is_full_is_named() {
+    for rules in [NodeRules::Shared, NodeRules::Exact] {
+        let fake = fake(|config| {
+            let nodes = config.world.groups.get_mut("sg-nodes").unwrap();
+            for port in 1..=60 {
+                let rule = Permission {
+                    protocol: "tcp".to_owned(),
+                    from: Some(port),
+                    to: Some(port),
+                    peer: Peer::Range("192.0.2.0/24".parse().unwrap()),
+                };
+                nodes.ingress.insert(rule, Rule::default());
+            }
+        });
+        let provider = account(&fake).provider_with("Managed", |settings| settings.node_rules = rules);
+        let outcome = provider.sync(&Service::default().want("web")).await.outcome;
+        let Outcome::Blocked(problem) = outcome else { panic!("{outcome:?}") };
+        assert!(problem.what.contains("AuthorizeSecurityGroupIngress: sg-nodes: "), "{problem}");
+        assert!(problem.what.contains("RulesPerSecurityGroupLimitExceeded"), "{problem}");
+    }
+}
+
 #[tokio::test]
 async fn exact_rules_are_for_each_and_go_with_it() {
     let fake = fake(|_| ());

@@ -235,7 +235,7 @@ async fn what_does_not_go_together_is_refused() {
         ),
         (
             Service { listeners: vec![udp], dual: true, ..Service::default() },
-            "port 53 is for UDP, which a load balancer for both families does not take",
+            "port 53 is for UDP, which Portcullis does not do on a load balancer for both families",
         ),
     ] {
         let outcome = account(&fake).provider("Managed").sync(&service.want("web")).await.outcome;

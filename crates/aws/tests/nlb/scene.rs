@@ -34,12 +34,21 @@ impl Account<'_> {
 
     /// A provider that knows nothing yet, as after a start; by what a cloud-config says.
     pub(crate) fn provider_by(self, global: &str, change: impl FnOnce(&mut Settings)) -> Provider {
+        self.provider_at_pace(Limits::none(), global, change)
+    }
+
+    /// The same, with so many calls in a second.
+    pub(crate) fn provider_at_pace(
+        self,
+        limits: Limits,
+        global: &str,
+        change: impl FnOnce(&mut Settings),
+    ) -> Provider {
         let credentials = Credentials::new(self.key, self.secret, None, None, "test");
         let (config, _) = CloudConfig::parse(&format!("[Global]\n{global}\n")).unwrap();
         let endpoint = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| self.url.to_owned());
         let endpoints = Endpoints::new(self.region, &config, endpoint).unwrap();
-        let options =
-            Options { limits: Limits::none(), pause: Duration::from_millis(1), ..Options::default() };
+        let options = Options { limits, pause: Duration::from_millis(1), ..Options::default() };
         let client = Client::new(SharedCredentialsProvider::new(credentials), endpoints, options);
         let mut settings = Settings::new("demo", self.vpc, &config).unwrap();
         change(&mut settings);
@@ -187,7 +196,8 @@ pub(crate) fn shape(world: &World) -> Vec<String> {
             .values()
             .map(|one| {
                 let to = pool(&world.target_groups[&one.target_group]);
-                format!("{} {} {to} {:?}", one.port, one.protocol, one.tags)
+                let tls = (&one.certificate, &one.policy, &one.alpn);
+                format!("{} {} {to} {tls:?} {:?}", one.port, one.protocol, one.tags)
             })
             .collect();
         ports.sort();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use portcullis_aws::{NodeRules, Verdict};
-use portcullis_aws_fake::{Call, Fake, Fault, SecurityGroup, TargetId, World};
+use portcullis_aws_fake::{Call, Fake, Fault, Listener, SecurityGroup, TargetId, World};
 use portcullis_core::{Outcome, Provider as _};
 
 use crate::scene::{Service, account, fake, gone, owner, shape};
@@ -77,11 +77,16 @@ async fn another_process_finds_all_as_it_is() {
     assert_eq!(fake.state(), before);
 }
 
+const CERTIFICATES: [&str; 2] = [
+    "arn:aws:acm:eu-central-1:123456789012:certificate/1",
+    "arn:aws:acm:eu-central-1:123456789012:certificate/2",
+];
+
 /// What somebody else does.
 type Change = fn(&mut World);
 
 /// What somebody else may do, and whether it takes the closer look to find it.
-const DRIFT: [(&str, bool, Change); 16] = [
+const DRIFT: [(&str, bool, Change); 21] = [
     ("a rule is added", false, |world| {
         let rule =
             world.groups["sg-nodes"].egress.iter().next().map(|(one, rule)| (one.clone(), rule.clone()));
@@ -144,6 +149,34 @@ const DRIFT: [(&str, bool, Change); 16] = [
         tags.remove("kubernetes.io/cluster/demo");
         tags.insert("team".into(), "b".into());
     }),
+    ("tags of the group that all have are gone and others", false, |world| {
+        let mut groups = world.groups.values_mut();
+        let tags = &mut groups.find(|group| group.name.starts_with("k8s-backend-")).unwrap().tags;
+        tags.remove("kubernetes.io/cluster/demo");
+        tags.insert("portcullis.dev/part".into(), "2".into());
+    }),
+    ("a listener sends elsewhere", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let other = balancer.listeners.values().last().unwrap().target_group.clone();
+        balancer.listeners.values_mut().next().unwrap().target_group = other;
+    }),
+    ("a listener has another certificate", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let tls = balancer.listeners.values_mut().find(|listener| listener.protocol == "TLS").unwrap();
+        tls.certificate = Some(CERTIFICATES[1].into());
+    }),
+    ("a listener has another protocol", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let tls = balancer.listeners.values_mut().find(|listener| listener.protocol == "TLS").unwrap();
+        tls.protocol = "TCP".into();
+        (tls.certificate, tls.policy, tls.alpn) = (None, None, None);
+    }),
+    ("a listener is added", true, |world| {
+        let balancer = world.load_balancers.values_mut().next().unwrap();
+        let (arn, known) = balancer.listeners.first_key_value().unwrap();
+        let (arn, added) = (format!("{arn}0"), Listener { port: 8443, ..known.clone() });
+        balancer.listeners.insert(arn, added);
+    }),
     ("tags of a listener are gone and others", true, |world| {
         let balancer = world.load_balancers.values_mut().next().unwrap();
         let tags = &mut balancer.listeners.values_mut().last().unwrap().tags;
@@ -154,10 +187,15 @@ const DRIFT: [(&str, bool, Change); 16] = [
 
 #[tokio::test]
 async fn what_somebody_else_changed_is_put_right() {
-    let fake = fake(|_| ());
+    let fake = fake(|config| CERTIFICATES.iter().for_each(|arn| config.world.add_certificate(arn)));
     let service = Service {
         ports: vec![(80, 30080), (443, 30443)],
-        annotations: vec![("subnets", "subnet-a,subnet-b"), ("additional-resource-tags", "team=a")],
+        annotations: vec![
+            ("subnets", "subnet-a,subnet-b"),
+            ("additional-resource-tags", "team=a"),
+            ("ssl-cert", CERTIFICATES[0]),
+            ("ssl-ports", "443"),
+        ],
         ..Service::default()
     };
     let want = service.want("web");
@@ -366,6 +404,34 @@ async fn many_ranges_are_spread_over_groups() {
     assert_eq!(own(), [50]);
 }
 
+/// The rules of a hundred ranges fill most of what groups there can be: those for another port do not fit beside them.
+#[tokio::test]
+async fn another_port_where_groups_are_nearly_full() {
+    let fake = fake(|_| ());
+    let provider = account(&fake).provider("Managed");
+    let ranges: Vec<String> = (0..100).map(|number| format!("192.0.2.{number}/32")).collect();
+    let service = |port| Service {
+        ports: vec![(port, 30080)],
+        ranges: Some(ranges.iter().map(String::as_str).collect()),
+        ..Service::default()
+    };
+    assert_eq!(provider.sync(&service(80).want("web")).await.outcome, Outcome::Done);
+    let report = provider.sync(&service(81).want("web")).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    assert!(
+        matches!(report.told.as_slice(), [told] if told.starts_with("its security groups have no room")),
+        "{:?}",
+        report.told
+    );
+    let world = fake.state();
+    let balancer = world.load_balancers.values().next().unwrap();
+    assert_eq!(balancer.listeners.values().map(|one| one.port).collect::<Vec<_>>(), [81]);
+    let rules = balancer.groups.iter().flat_map(|id| world.groups[id].lets_in());
+    let (ports, others): (Vec<String>, Vec<String>) = rules.partition(|rule| rule.starts_with("tcp 81"));
+    assert_eq!((ports.len(), others.len()), (100, 100), "{others:?}");
+    assert_eq!(provider.sync(&service(81).want("web")).await.told, Vec::<String>::new(), "it is over");
+}
+
 #[tokio::test]
 async fn a_deletion_that_waits_is_no_end() {
     let fake = fake(|config| config.lingering = Duration::from_secs(300));
@@ -392,6 +458,10 @@ async fn a_role_that_may_not_says_what_it_may_not() {
     assert!(problem.remedy.starts_with("Allow CreateLoadBalancer to the role"), "{problem}");
     fake.allow("CreateLoadBalancer");
     assert_eq!(provider.sync(&Service::default().want("web")).await.outcome, Outcome::Done);
+    // Whoever only asks what would be done hears the same.
+    fake.deny("DescribeLoadBalancers");
+    let problem = account(&fake).provider("Managed").preview(&gone("web")).await.unwrap_err();
+    assert!(problem.remedy.starts_with("Allow DescribeLoadBalancers to the role"), "{problem}");
 }
 
 #[tokio::test]

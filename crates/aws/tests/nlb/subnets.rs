@@ -34,6 +34,24 @@ fn many() -> Fake {
     })
 }
 
+/// AWS tells of so many route tables at a time: what is on the last page counts, too.
+#[tokio::test]
+async fn a_list_of_ec2_in_several_pages_is_read_to_its_end() {
+    let fake = fake(|config| {
+        let world = &mut config.world;
+        for number in 0..250 {
+            let subnet = format!("subnet-of-{number}");
+            world.add_route_table(&format!("rtb-1{number:03}"), "vpc-1", &[&subnet], true);
+        }
+        world.add_route_table("rtb-9", "vpc-1", &["subnet-b"], false);
+    });
+    assert_eq!(chosen(&fake, "web", vec![]).await, ["subnet-a"], "the other one is private");
+    let calls = fake.calls();
+    let pages = calls.iter().filter(|logged| logged.call.action == "DescribeRouteTables");
+    let pages: Vec<bool> = pages.map(|logged| logged.call.parameter("NextToken").is_empty()).collect();
+    assert_eq!(pages, [true, false, false]);
+}
+
 #[tokio::test]
 async fn the_best_of_each_zone_is_found() {
     let fake = many();

@@ -491,7 +491,9 @@ fn the_router_of_a_single_node_is_looked_after_with_the_rights_for_it() {
     fs::write(&file, overrides).unwrap();
     let start = |settings: &[&str]| {
         let account = format!("kubernetes.kubeconfig={}", account(&kubernetes).display());
-        let usual = ["telemetry.listen=127.0.0.1:0", "singleNode.openshift=true", &account];
+        // The network of this machine is nobody's business: tests/host.rs has one of its own.
+        let usual =
+            ["telemetry.listen=127.0.0.1:0", "singleNode.openshift=true", "host.enabled=false", &account];
         let child = Command::new("setpriv")
             .args(["--pdeathsig", "KILL", "--", env!("CARGO_BIN_EXE_portcullis"), "serve", "--config"])
             .arg(&file)

@@ -103,6 +103,11 @@ fn agent(kubernetes: &Kubernetes, directory: &Path, node: &str) -> PathBuf {
     file
 }
 
+/// A kubeconfig of the account in the namespace of the manifests.
+fn controller_account(kubernetes: &Kubernetes) -> PathBuf {
+    kubernetes.user("system:serviceaccount:portcullis:portcullis", Some("system:serviceaccounts")).unwrap()
+}
+
 fn service(name: &str, port: u16, ranges: &[&str]) -> String {
     json!({
         "apiVersion": "v1",
@@ -139,9 +144,7 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
         write("controller.yaml", &text(&kubernetes, "portcullis", "portcullis-overrides", "overrides.yaml"));
     let agents =
         write("agent.yaml", &text(&kubernetes, "portcullis-nodes", "portcullis-host", "config.yaml"));
-    let account = kubernetes
-        .user("system:serviceaccount:portcullis:portcullis", Some("system:serviceaccounts"))
-        .unwrap();
+    let account = controller_account(&kubernetes);
     let setting = |key: &str, value: &str| format!("{key}={value}");
     let usual = |kubeconfig: &Path| {
         vec![
@@ -221,7 +224,8 @@ fn the_stories_of_a_single_node() {
     let [node, inside, outside, backend] = lab();
     let _serving = backend.serve(8080);
     let kubernetes = kubernetes_in(&node);
-    kubernetes.kubectl(&["create", "namespace", "portcullis"]).unwrap();
+    kubernetes.apply(&built("single-node")).unwrap();
+    let account = controller_account(&kubernetes);
     let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge"}});
     kubernetes.apply(&object.to_string()).unwrap();
     let files = TempDir::new().unwrap();
@@ -229,16 +233,16 @@ fn the_stories_of_a_single_node() {
     let start = |ingress: &str| {
         let text = format!(
             "kubernetes: {{kubeconfig: {}}}\ntelemetry: {{listen: '127.0.0.1:0'}}\n\
-             singleNode: {{enabled: true, image: 'router:1'}}\n\
+             singleNode: {{enabled: true, image: 'router:1', namespace: portcullis-ingress}}\n\
              host: {{enabled: true, node: edge, datapath: nftables, internalInterfaces: [to-backend]}}\n\
              ingress: {ingress}\n",
-            kubernetes.kubeconfig().display()
+            account.display()
         );
         fs::write(&config, text).unwrap();
         Program::start(&node, &log, &config, &[])
     };
     let router = |path: &str| {
-        let get = ["-n", "openshift-ingress", "get", "service", "router-default", "-o"];
+        let get = ["-n", "portcullis-ingress", "get", "service", "router-default", "-o"];
         kubernetes.kubectl(&[&get[..], &[&format!("jsonpath={path}")]].concat()).unwrap_or_default()
     };
     let at = || router("{.status.loadBalancer.ingress[*].ip}");
@@ -247,14 +251,14 @@ fn the_stories_of_a_single_node() {
     let running = start("{}");
     eventually("it is at the host's addresses", || at() == "192.0.2.1 198.51.100.1");
     eventually("the log says which ports", || {
-        running.log().contains("Service openshift-ingress/router-default using ports [80, 443]")
+        running.log().contains("Service portcullis-ingress/router-default using ports [80, 443]")
     });
     let slice = json!({
         "apiVersion": "discovery.k8s.io/v1",
         "kind": "EndpointSlice",
         "metadata": {
             "name": "router-1",
-            "namespace": "openshift-ingress",
+            "namespace": "portcullis-ingress",
             "labels": {"kubernetes.io/service-name": "router-default"},
         },
         "addressType": "IPv4",
@@ -273,7 +277,7 @@ fn the_stories_of_a_single_node() {
     eventually("on the other port", || can_connect(&inside, NODE, Target::Tcp(8000)));
     assert!(!can_connect(&inside, NODE, WEB));
     assert!(!can_connect(&outside, "198.51.100.1", Target::Tcp(8000)));
-    let inner = ["-n", "openshift-ingress", "get", "service", "router-internal-default", "-o"];
+    let inner = ["-n", "portcullis-ingress", "get", "service", "router-internal-default", "-o"];
     let inner = kubernetes.kubectl(&[&inner[..], &["jsonpath={.spec.ports[*].port}"]].concat()).unwrap();
     assert_eq!(inner, "80 443 1936", "inside the cluster all is as it was");
     // The interface gets another address, and loses it.
@@ -286,7 +290,7 @@ fn the_stories_of_a_single_node() {
     let ranges = |ranges: Value| {
         let patch = json!({"spec": {"loadBalancerSourceRanges": ranges}}).to_string();
         let args =
-            ["-n", "openshift-ingress", "patch", "service", "router-default", "--type=merge", "-p", &patch];
+            ["-n", "portcullis-ingress", "patch", "service", "router-default", "--type=merge", "-p", &patch];
         kubernetes.kubectl(&args).unwrap();
     };
     ranges(json!(["203.0.113.0/24"]));
@@ -308,10 +312,9 @@ fn the_stories_of_a_single_node() {
 
     // Off: no router, and no rule of it.
     let _running = start("{status: Removed, listenAddress: [nonsense]}");
-    let gone = ["-n", "openshift-ingress", "get", "service,deployment", "-o", "name"];
+    let gone = ["-n", "portcullis-ingress", "get", "service,deployment", "-o", "name"];
     eventually("there is no router", || kubernetes.kubectl(&gone).unwrap_or_default().trim().is_empty());
     eventually("nor a rule of it", || {
-        !node.run("nft list ruleset").contains("router-default")
-            && !can_connect(&inside, NODE, Target::Tcp(8000))
+        !node.run("nft list tables").contains("portcullis") && !can_connect(&inside, NODE, Target::Tcp(8000))
     });
 }

@@ -237,7 +237,10 @@ impl Selection {
     /// The interfaces that could be meant, for people.
     fn here(&self, interfaces: &Interfaces) -> String {
         let shown = interfaces.iter().filter(|interface| {
-            !interface.is_loopback && interface.master.is_none() && !self.is_internal(&interface.name)
+            !interface.is_loopback
+                && interface.master.is_none()
+                && !self.is_internal(&interface.name)
+                && !self.is_kept(interface)
         });
         let shown = shown.map(|interface| {
             let addresses: Vec<String> = self.of(interface).map(|address| address.to_string()).collect();

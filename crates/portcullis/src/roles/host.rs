@@ -99,12 +99,16 @@ pub(crate) fn node(loaded: &Loaded) -> String {
 
 /// What nobody gets.
 fn policy(given: &config::Host) -> Policy {
-    let selection = Selection {
+    Policy { selection: selection(given), reserved: given.reserved_ports.iter().copied().collect() }
+}
+
+/// Which addresses are meant.
+pub(super) fn selection(given: &config::Host) -> Selection {
+    Selection {
         internal: given.internal_interfaces.clone(),
         management: given.management_interfaces.clone(),
         ..Selection::usual()
-    };
-    Policy { selection, reserved: given.reserved_ports.iter().copied().collect() }
+    }
 }
 
 fn filters(given: config::Datapath) -> Filters {

@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
 
+use super::host::selection;
 use super::lead;
 use super::services::{host, kubernetes};
 use crate::config::{Addresses, Finding, Ingress, IngressStatus, Loaded, Mode, Unusable, Why, did_you_mean};
@@ -43,6 +44,13 @@ pub(crate) fn prepare(loaded: &Loaded) -> Result<SingleNodeSettings, Failure> {
         for sentence in ignored(&settings.controller) {
             let finding = finding(loaded, &sentence);
             warn!(at = %finding.at, key = finding.path, "{}", finding.text());
+        }
+        let is_ours = settings.router.load_balancer_class.as_deref() == Some(&loaded.config.host.class);
+        if is_ours && !loaded.config.host.enabled {
+            warn!(
+                class = loaded.config.host.class,
+                "nobody gives the router its addresses unless another process does: set host.enabled to true"
+            );
         }
         if !settings.listen.is_empty() && settings.router.load_balancer_class.as_deref() != Some(HOST_CLASS) {
             warn!(
@@ -99,6 +107,16 @@ fn settings(loaded: &Loaded, wrong: &mut Vec<Finding>) -> SingleNodeSettings {
             );
             wrong.push(loaded.finding("ingress.ports.https", what));
         }
+        let host = &loaded.config.host;
+        for (key, port) in [("http", ingress.ports.http), ("https", ingress.ports.https)] {
+            if host.enabled && host.reserved_ports.contains(&port.0) {
+                let what = format!(
+                    "{} is kept for the node itself by host.reservedPorts: choose another one",
+                    port.0
+                );
+                wrong.push(loaded.finding(&format!("ingress.ports.{key}"), what));
+            }
+        }
     }
     SingleNodeSettings {
         controller,
@@ -148,7 +166,7 @@ fn not_here(loaded: &Loaded, here: &Interfaces) -> Vec<Finding> {
         Some(Addresses::Ipv6) => [portcullis_core::Family::V6].into(),
         Some(Addresses::Both) | None => Selection::usual().families,
     };
-    let selection = Selection { families, ..Selection::usual() };
+    let selection = Selection { families, ..selection(&loaded.config.host) };
     let names: Vec<&str> = here.iter().filter(|one| !one.is_loopback).map(|one| one.name.as_str()).collect();
     let given = loaded.config.ingress.listen_address.iter().enumerate();
     let wrong = given.filter_map(|(index, text)| {

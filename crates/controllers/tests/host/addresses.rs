@@ -1,4 +1,4 @@
-use portcullis_controllers::host::{AgentSettings, NodeAgent};
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent};
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
 use portcullis_testkit::eventually;
@@ -128,8 +128,16 @@ async fn several_nodes_share_a_service() {
             .kubectl(&["patch", "node", &node, "--subresource=status", "--type=strategic", "-p", &patch])
             .unwrap();
     };
+    scene.apply("there", json!({LISTEN_ADDRESSES: "203.0.113.20"}), json!({"ports": [{"port": 81}]}));
+    scene.wait_for_addresses("there", &["203.0.113.20"]);
     ready("Unknown");
     scene.wait_for_addresses("web", &[LAN, WAN]);
+    // One that no other node could serve stays where it is.
+    scene.apply("there", json!({LISTEN_ADDRESSES: "203.0.113.20"}), json!({"ports": [{"port": 82}]}));
+    eventually("it was looked at", || {
+        scene.service("there")["status"]["loadBalancer"]["ingress"][0]["ports"][0]["port"] == 82
+    });
+    assert_eq!(scene.addresses("there"), ["203.0.113.20"]);
     ready("True");
     scene.wait_for_addresses("web", &[LAN, WAN, "203.0.113.20"]);
     // With the policy Local, a node without an endpoint would send nobody anywhere.
@@ -153,4 +161,28 @@ async fn both_families() {
         serde_json::from_value(scene.service("web")["spec"]["ipFamilies"].clone()).unwrap();
     let expected: &[&str] = if families == BOTH { &[LAN, LAN6] } else { &[LAN] };
     scene.wait_for_addresses("web", expected);
+}
+
+/// Services without a class, where nobody else holds them.
+#[tokio::test(flavor = "multi_thread")]
+async fn services_without_a_class() {
+    let scene = Scene::new("classless", Mode::None);
+    let settings = AgentSettings { without_class: true, ..scene.agent_settings() };
+    let agent = NodeAgent::new(scene.client().await, machine(&scene.node), settings);
+    let controller = HostSettings { without_class: true, ..scene.settings() };
+    let controller = HostController::new(scene.client().await, controller);
+    let running = [tokio::spawn(agent.run(|_| {})), tokio::spawn(controller.run())];
+    scene.apply("held", json!({}), json!({"loadBalancerClass": null, "ports": [{"port": 80}]}));
+    let finalizers = r#"{"metadata":{"finalizers":["service.kubernetes.io/load-balancer-cleanup"]}}"#;
+    let patch = ["-n", "classless", "patch", "service", "held", "--type=merge", "-p"];
+    scene.kubernetes.kubectl(&[&patch[..], &[finalizers]].concat()).unwrap();
+    scene.apply("web", json!({}), json!({"loadBalancerClass": null, "ports": [{"port": 81}]}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    let free = r#"{"metadata":{"finalizers":null}}"#;
+    scene.apply("other", json!({}), json!({"loadBalancerClass": null, "ports": [{"port": 80}]}));
+    scene.wait_for_addresses("other", &[LAN, WAN]);
+    scene.kubernetes.kubectl(&[&patch[..], &[free]].concat()).unwrap();
+    for task in running {
+        task.abort();
+    }
 }

@@ -1,5 +1,6 @@
+use k8s_openapi::api::core::v1::Service;
 use portcullis_host::datapath::Mode;
-use portcullis_kube_api::enforced::ENFORCED;
+use portcullis_kube_api::enforced::{ENFORCED, enforced};
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS};
 use portcullis_testkit::{Failure, Target, can_connect, connect, eventually};
 use serde_json::{Value, json};
@@ -113,4 +114,49 @@ async fn a_filter_comes_before_whoever_forwards() {
     let _running = scene.start().await;
     eventually("who is outside connects", || can_connect(&scene.outside, WAN, WEB));
     assert!(!can_connect(&scene.inside, LAN, WEB));
+}
+
+/// Nobody says that ranges are kept to before somebody does.
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_are_enforced_when_the_node_says_so() {
+    let scene = Scene::new("unsaid", Mode::Nftables);
+    let _controller = scene.start_controller().await;
+    let agent = scene.start_agent().await;
+    scene.apply("web", json!({}), ranges(&["192.0.2.0/24"]));
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
+    drop(agent);
+    scene.apply("web", json!({}), ranges(&["198.51.100.0/24"]));
+    scene.apply(
+        "late",
+        json!({}),
+        json!({"ports": [{"port": 81}], "loadBalancerSourceRanges": ["10.0.0.0/8"]}),
+    );
+    scene.wait_for_addresses("late", &[LAN, WAN]);
+    let is_enforced = |name: &str| {
+        let service: Service = serde_json::from_value(scene.service(name)).unwrap();
+        enforced(&service).map(|(is, _)| is)
+    };
+    assert_eq!((is_enforced("web"), is_enforced("late")), (None, None), "nobody keeps to them");
+    let _agent = scene.start_agent().await;
+    eventually("the node says so", || (is_enforced("web"), is_enforced("late")) == (Some(true), Some(true)));
+}
+
+/// A conflict at one interface does not keep a Service from the other.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_waits_for_a_filter_is_not_forgotten() {
+    let scene = Scene::new("half", Mode::Filter);
+    let _running = scene.start().await;
+    scene.apply("first", json!({LISTEN_ADDRESSES: "to-outside"}), json!({}));
+    scene.wait_for_addresses("first", &[WAN]);
+    for round in 0..5 {
+        let name = format!("second-{round}");
+        scene.apply(&name, json!({}), ranges(&["192.0.2.0/24"]));
+        scene.wait_for_addresses(&name, &[LAN]);
+        scene.wait_for_condition(
+            &name,
+            ASSIGNED,
+            "False/Conflict: Service half/first has port 80/tcp of 198.51.100.1",
+        );
+        scene.delete(&name);
+    }
 }

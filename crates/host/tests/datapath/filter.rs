@@ -4,7 +4,7 @@ use portcullis_testkit::Failure::TimedOut;
 use portcullis_testkit::{Host, Target, can_connect, connect, link};
 
 use crate::lab::{Lab, ROUTED, V4, V6, frontend, on, place, seen, web};
-use crate::talk::{Connection, speak};
+use crate::talk::{Connection, Packets, speak};
 
 const TCP: Target = Target::Tcp(80);
 
@@ -185,5 +185,35 @@ fn modes_follow_each_other() {
         assert_eq!(rules.contains("dnat"), mode == Mode::Nftables, "{mode:?}: {rules}");
         assert_eq!(rules.contains("hook ingress"), mode == Mode::Filter, "{mode:?}: {rules}");
         assert_eq!(rules == before, mode == Mode::None, "{mode:?}: {rules}");
+    }
+}
+
+/// Where others forward, flows are theirs: a start of ours does not have them drawn anew.
+#[test]
+fn flows_of_others_stay_where_they_are() {
+    let lab = Lab::new();
+    speak(&lab.one, 8080);
+    speak(&lab.two, 8080);
+    lab.node.nft(
+        "table ip other {
+            chain nat { type nat hook prerouting priority -100;
+                udp dport 53 dnat to numgen random mod 2 map { 0 : 10.244.0.2, 1 : 10.244.1.2 } : 8080
+            }
+        }",
+    );
+    let frontends = [frontend(place(V4, Protocol::UDP, 53), &["192.0.2.0/24"], &[])];
+    let flows: Vec<(Packets, String)> = (0..8)
+        .map(|_| Packets::to(&lab.inside, V4, 53))
+        .map(|flow| {
+            let who = flow.ask().unwrap();
+            (flow, who)
+        })
+        .collect();
+    for _ in 0..3 {
+        lab.sync(&mut lab.datapath(), Mode::Filter, &frontends);
+        // All eight drawn anew and the same: once in 256.
+        for (flow, who) in &flows {
+            assert_eq!(flow.ask().as_ref(), Some(who));
+        }
     }
 }

@@ -522,20 +522,23 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
     scene.kubernetes.apply(&binding("other", "other").to_string()).unwrap();
     let _ours = scene.serve();
 
+    // Now and then Kubernetes looks at all ports, and keeps one that is given up in that moment.
+    let another = AtomicBool::new(false);
     always_open(&scene, || {
         let told = scene.does(&["adopt", "default/web", "--yes"]);
         assert!(told.contains("taken over from aws-load-balancer-controller"), "{told}");
+        another.store(told.contains("gets another one for its health checks"), Ordering::SeqCst);
         eventually("it has our groups", || {
             let groups = scene.balancer().1.groups;
             groups.contains("sg-own") && groups.len() == 2 && !groups.contains("sg-traffic")
         });
     });
     let after = scene.get().unwrap();
-    for path in
-        ["/spec/ports", "/spec/healthCheckNodePort", "/spec/loadBalancerSourceRanges", "/status/loadBalancer"]
-    {
+    for path in ["/spec/ports", "/spec/loadBalancerSourceRanges", "/status/loadBalancer"] {
         assert_eq!(after.pointer(path), before.pointer(path), "{path}");
     }
+    let health = |service: &Value| service["spec"]["healthCheckNodePort"].to_string();
+    assert!(another.load(Ordering::SeqCst) || health(&after) == health(&before), "its health check");
     assert_eq!(after["spec"]["loadBalancerClass"], "portcullis.dev/aws-nlb");
     assert_eq!(scene.finalizers(), [OURS]);
     assert_eq!(scene.balancer().0, ARN);
@@ -545,8 +548,10 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
     let pool = |scene: &Scene| scene.fake.state().target_groups[POOL].clone();
     assert_eq!(pool(&scene).targets.len(), 2, "nobody is sent away");
 
+    let port = health(&after);
+    keep_port(&scene, &port);
     // Nobody is there to take it back: it is waited for, until what is ours is not needed any more.
-    std::thread::scope(|threads| {
+    let told = std::thread::scope(|threads| {
         let released = threads.spawn(|| scene.does(&["release", "default/web", "--yes"]));
         eventually("the Service is theirs", || {
             scene.get().unwrap()["spec"]["loadBalancerClass"] == THEIR_CLASS
@@ -564,12 +569,17 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
         scene.patch(&json!({"metadata": {"finalizers": [THEIR_FINALIZER]}}));
         assert!(still_ours(), "not before it keeps the targets");
         scene.kubernetes.apply(&binding("web", "web").to_string()).unwrap();
-        released.join().unwrap();
+        released.join().unwrap()
     });
     eventually("nothing is said of its ranges any more", || {
         scene.get().unwrap()["status"] == before["status"]
     });
-    let back = scene.get().unwrap();
+    let (mut back, mut before) = (scene.get().unwrap(), before);
+    assert!(told.contains(&format!("Kubernetes keeps port {port} of Service web to itself")), "{told}");
+    for service in [&mut back, &mut before] {
+        let port = service["spec"].as_object_mut().unwrap().remove("healthCheckNodePort");
+        assert!(port.is_some_and(|port| port.is_u64()));
+    }
     for path in ["/spec", "/status", "/metadata/annotations", "/metadata/finalizers"] {
         assert_eq!(back.pointer(path), before.pointer(path), "{path}");
     }
@@ -577,6 +587,28 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
     assert!(!is_written_on(&scene.fake.state().groups["sg-own"].tags));
     let out = scene.fake.state().groups["sg-own"].lets_out();
     assert!(out.contains(&"-1 0.0.0.0/0".to_owned()), "{out:?}");
+}
+
+/// Kubernetes looks at all ports now and then, and keeps one that is given up in that moment for minutes. It is had to do so
+/// with this one, for whoever is of their class.
+fn keep_port(scene: &Scene, port: &str) {
+    let name = json!({"name": "keeps-a-port"});
+    let group = "admissionregistration.k8s.io/v1";
+    let refused = format!(
+        "object.metadata.name == 'probe' || (object.spec.?loadBalancerClass.orValue('') == '{THEIR_CLASS}' && object.spec.?healthCheckNodePort.orValue(0) == {port})"
+    );
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]});
+    let policy = json!({"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": name, "spec": {
+        "matchConstraints": {"resourceRules": [rule]},
+        "validations": [{"expression": format!("!({refused})"), "message": "provided port is already allocated"}],
+    }});
+    let binding = json!({"apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": name, "spec": {
+        "policyName": "keeps-a-port", "validationActions": ["Deny"],
+    }});
+    scene.kubernetes.apply(&policy.to_string()).unwrap();
+    scene.kubernetes.apply(&binding.to_string()).unwrap();
+    let probe = ["create", "service", "clusterip", "probe", "--tcp=80", "--dry-run=server"];
+    eventually("it does so", || scene.kubernetes.kubectl(&probe).is_err());
 }
 
 /// Makes changes of the Service, as the commands make them.

@@ -251,11 +251,14 @@ impl Scene {
         ports.iter().find(|found| found.port == port).unwrap().node_port.unwrap()
     }
 
-    /// What was told about a Service.
+    /// What we told about a Service; Kubernetes itself may have something to say of its address, too.
     pub(crate) fn events(&self, name: &str) -> Vec<Event> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), self.name);
         let all = wait(api.list(&ListParams::default())).unwrap().items;
-        let about = |event: &Event| event.involved_object.name.as_deref() == Some(name);
+        let about = |event: &Event| {
+            let component = event.source.as_ref().and_then(|source| source.component.as_deref());
+            event.involved_object.name.as_deref() == Some(name) && component == Some("service-controller")
+        };
         all.into_iter().filter(about).collect()
     }
 

@@ -7,17 +7,21 @@ use std::time::Duration;
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Service;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams};
+use kube::core::Status;
 use kube::{Client, ResourceExt};
 use portcullis_aws::{Estate, Maker, NodeRules, Provider};
 use portcullis_core::{Members, Owner, Problem, Provider as _, Target, Want};
 use portcullis_kube_api::{Adopted, Change, FINALIZER, TakenOver, load_balancer, parameters, take_over};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::cli::ConfigArgs;
 use crate::config::{Loaded, Mode};
 use crate::exit::{Exit, Failure};
 use crate::output;
 use crate::roles::services;
+
+/// For so many seconds a port is waited for.
+const PATIENCE: u32 = 5;
 
 /// Take over the network load balancer that another controller made for a Service
 ///
@@ -190,30 +194,50 @@ impl Hands {
         let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
         let api = self.api(&namespace);
         for change in changes {
-            let mut tries = 0;
-            let done = loop {
-                let parameters = PatchParams::default();
-                let done = match &change {
-                    Change::Object(patch) => api.patch(&name, &parameters, &Patch::Merge(patch)).await,
-                    Change::Status(patch) => api.patch_status(&name, &parameters, &Patch::Merge(patch)).await,
-                };
-                tries += 1;
-                // A port that the change before gave up is free again only a moment later.
-                match &done {
-                    Err(kube::Error::Api(status))
-                        if tries < 10 && status.message.contains("already allocated") =>
-                    {
-                        tokio::time::sleep(Duration::from_secs(1)).await;
-                    }
-                    _ => break done,
-                }
-            };
+            let done = self.patch(&api, &name, change).await;
             done.map_err(|error| {
                 Failure::new(Exit::Failed, format!("Service {namespace}/{name} cannot be changed: {error}"))
                     .state("Its load balancer serves as before. Run the command again.")
             })?;
         }
         Ok(())
+    }
+
+    /// Makes one change. A port that the change before gave up is free again only a moment later; and where Kubernetes looks
+    /// at all of them in that moment, only after minutes: then the Service gets another one for its health checks.
+    async fn patch(
+        &self,
+        api: &Api<Service>,
+        name: &str,
+        mut change: Change,
+    ) -> Result<Service, kube::Error> {
+        let parameters = PatchParams::default();
+        let mut tries = 0;
+        loop {
+            let done = match &change {
+                Change::Object(patch) => api.patch(name, &parameters, &Patch::Merge(patch)).await,
+                Change::Status(patch) => api.patch_status(name, &parameters, &Patch::Merge(patch)).await,
+            };
+            let is_taken = |status: &Status| status.message.contains("already allocated");
+            if !matches!(&done, Err(kube::Error::Api(status)) if is_taken(status)) {
+                return done;
+            }
+            tries += 1;
+            let port = match &mut change {
+                Change::Object(patch) if tries == PATIENCE => {
+                    let spec = patch.get_mut("spec").and_then(Value::as_object_mut);
+                    spec.and_then(|spec| spec.remove("healthCheckNodePort"))
+                }
+                _ => None,
+            };
+            match port {
+                Some(port) => output::warning(&format!(
+                    "Kubernetes keeps port {port} of Service {name} to itself for some minutes: the Service gets another one for its health checks"
+                )),
+                None if tries < PATIENCE => tokio::time::sleep(Duration::from_secs(1)).await,
+                None => return done,
+            }
+        }
     }
 
     /// Takes away the objects by which the AWS Load Balancer Controller keeps targets, without it emptying the target

@@ -558,18 +558,22 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &settings.namespace);
     let nodes: Api<Node> = Api::all(client);
     let name = NodeReport::name(&settings.node);
-    let mut failures = 0_u32;
+    let (mut failures, mut uid) = (0_u32, None);
     loop {
         // What is not known yet is not told: others would take addresses away.
         if report.wait_for(|report| !report.datapath.mode.is_empty()).await.is_err() {
             return;
         }
         let now = report.borrow_and_update().clone();
-        let uid = nodes.get_opt(&settings.node).await.ok().flatten().and_then(|node| node.uid());
+        if uid.is_none() {
+            uid = nodes.get_opt(&settings.node).await.ok().flatten().and_then(|node| node.uid());
+        }
         let patch = Patch::Apply(now.patch(&settings.node, uid.as_deref()));
         match api.patch(&name, &PatchParams::apply("portcullis-host").force(), &patch).await {
             Ok(_) => failures = 0,
             Err(problem) => {
+                // The node may be another one of its name by now.
+                uid = None;
                 warn!(node = settings.node, %problem, "what this node has cannot be told; it is tried again");
                 failures = failures.saturating_add(1);
                 sleep(pause(BACKOFF, failures)).await;
@@ -578,7 +582,7 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
         }
         tokio::select! {
             changed = report.changed() => if changed.is_err() { return },
-            () = sleep(TELL_AGAIN) => {}
+            () = sleep(TELL_AGAIN) => uid = None,
         }
     }
 }

@@ -18,7 +18,7 @@ use portcullis_host::claims::{Claims, Here, Name, Policy};
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::host::{NODE_LABEL, NodeDatapath, NodeReport, wants_host};
 use serde_json::Value;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -55,6 +55,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 /// Who rewrites a status as often in a row, within this time, is another one that looks after the Service: it is put right
 /// less often from then on.
 const OFTEN: usize = 5;
+
+/// So many statuses are written at a time: the first need not wait for all others.
+const AT_ONCE: usize = 16;
 const WITHIN: Duration = Duration::from_secs(30);
 
 /// Gives Services addresses of nodes.
@@ -98,6 +101,7 @@ struct Controller {
     /// What was said last, of ports and of what is wrong.
     said: HashMap<Name, Said>,
     events: Events,
+    places: Arc<Semaphore>,
     heard: mpsc::UnboundedSender<Heard>,
 }
 
@@ -152,6 +156,7 @@ impl HostController {
             undone: HashMap::new(),
             asked: HashMap::new(),
             said: HashMap::new(),
+            places: Arc::new(Semaphore::new(AT_ONCE)),
             heard: sender,
         };
         controller.follow(stream::select_all(heard)).await;
@@ -438,7 +443,9 @@ impl Controller {
         let api: Api<Service> =
             Api::namespaced(self.client.clone(), &service.namespace().unwrap_or_default());
         let (sender, name, object) = (self.heard.clone(), Arc::clone(name), service.name_any());
+        let places = Arc::clone(&self.places);
         tokio::spawn(async move {
+            let _place = places.acquire().await;
             let patch = Patch::Strategic(patch);
             let outcome = api.patch_status(&object, &PatchParams::default(), &patch).await;
             drop(sender.send(Heard::Wrote(name, outcome.map(Box::new))));

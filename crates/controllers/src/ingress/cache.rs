@@ -45,6 +45,9 @@ pub(super) struct Cache<K: Kept> {
 /// What we wrote, by name.
 type Own<K> = Arc<Mutex<Written<K>>>;
 
+/// So many objects come at a time when all are listed.
+pub(super) const PAGE: u32 = 50;
+
 /// For how long an answer to a write may be on its way.
 const ON_THE_WAY: Duration = Duration::from_secs(120);
 
@@ -75,7 +78,8 @@ impl<K: Kept> Cache<K> {
         let (watches, kind) = (watches.clone(), K::kind(&()));
         watches.expect(&kind);
         let watching = async move {
-            let events = watcher(api, config).default_backoff().modify(lean).reflect(writer);
+            // Lists come whole pages at a time, with all that is dropped then: small ones take less memory.
+            let events = watcher(api, config.page_size(PAGE)).default_backoff().modify(lean).reflect(writer);
             pin_mut!(events);
             while let Some(event) = events.next().await {
                 match event {

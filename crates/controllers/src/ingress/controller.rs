@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::cache::{Cache, Told, is_newer, lean};
+use super::cache::{Cache, PAGE, Told, is_newer, lean};
 use super::others::Others;
 use super::pace::Pace;
 use super::watches::Watches;
@@ -155,7 +155,7 @@ impl IngressControllers {
 
         let (controllers, writer) = reflector::store();
         let api: Api<IngressController> = Api::namespaced(client.clone(), &settings.namespace);
-        let events = watcher(api, watcher::Config::default())
+        let events = watcher(api, watcher::Config::default().page_size(PAGE))
             .default_backoff()
             .modify(lean)
             .reflect(writer)

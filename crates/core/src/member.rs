@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -9,49 +10,58 @@ use crate::addresses::unicast;
 use crate::text::{is_name, quoted};
 use crate::{Family, Listener, NotUnicast};
 
-/// Where a member is in its life.
+/// What a load balancer should do with a member.
+///
+/// Who is not to serve any more gets no new connection at once. Those it has may go on until they end, or until the time
+/// that is given; then they are ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Duty {
+    /// It gets its share, once it passes its check.
+    Serve,
+    /// It is kept aside, on the administrator's wish, until that wish changes.
+    Rest {
+        /// The time at which connections that are left are ended.
+        by: SystemTime,
+    },
+    /// It goes.
+    Leave {
+        /// The time at which connections that are left are ended.
+        by: SystemTime,
+    },
+}
+
+impl Duty {
+    /// When the connections it has are ended; `None` for who serves.
+    pub fn by(self) -> Option<SystemTime> {
+        match self {
+            Self::Serve => None,
+            Self::Rest { by } | Self::Leave { by } => Some(by),
+        }
+    }
+}
+
+/// Where a member is in its life, as a provider tells it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MemberState {
-    /// Being made known to the load balancer; nothing is sent to it yet.
+    /// Being made known to the load balancer, or not passing its check: nothing is sent to it.
     Adding,
     /// Takes its share.
     Active,
-    /// Finishes the connections it has, on its way out or aside.
-    Draining,
-    /// Drained on the administrator's wish, and kept aside until that wish changes.
+    /// Finishes the connections it has, to be kept aside.
+    Disabling,
+    /// Kept aside, without connections, until the administrator wishes otherwise.
     Disabled,
-    /// Gone from the load balancer.
+    /// Finishes the connections it has, on its way out.
+    Draining,
+    /// Gone from the load balancer, and safe to delete.
     Removed,
 }
 
 impl MemberState {
     /// Every state.
-    pub const ALL: [Self; 5] = [Self::Adding, Self::Active, Self::Draining, Self::Disabled, Self::Removed];
-
-    /// Whether a member may go from this state to `next`. Staying is no change, and not in the table.
-    ///
-    /// One of these changes nobody may make by themselves: disabled to adding is for the administrator's wish
-    /// alone. A member that looks healthy again, or a controller that starts again, is no reason.
-    pub fn can_become(self, next: Self) -> bool {
-        use MemberState::{Active, Adding, Disabled, Draining, Removed};
-        match self {
-            Adding => matches!(next, Active | Draining | Disabled | Removed),
-            // Neither removed nor disabled at once: connections would be cut without anybody having decided
-            // so. A drain with its deadline in the past is the decision.
-            Active => next == Draining,
-            // Wanted again, it starts over.
-            Draining => matches!(next, Adding | Disabled | Removed),
-            // Enabled again, it starts over. It has no connections left to drain.
-            Disabled => matches!(next, Adding | Removed),
-            Removed => false,
-        }
-    }
-
-    /// Whether new connections go to a member in this state.
-    pub fn takes_new_connections(self) -> bool {
-        self == Self::Active
-    }
+    pub const ALL: [Self; 6] =
+        [Self::Adding, Self::Active, Self::Disabling, Self::Disabled, Self::Draining, Self::Removed];
 }
 
 impl fmt::Display for MemberState {
@@ -59,8 +69,9 @@ impl fmt::Display for MemberState {
         f.pad(match self {
             Self::Adding => "adding",
             Self::Active => "active",
-            Self::Draining => "draining",
+            Self::Disabling => "disabling",
             Self::Disabled => "disabled",
+            Self::Draining => "draining",
             Self::Removed => "removed",
         })
     }
@@ -75,10 +86,11 @@ pub struct Member {
     reference: Option<String>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     ports: BTreeMap<u16, u16>,
-    state: MemberState,
+    #[serde(skip)]
+    duty: Duty,
 }
 
-/// Why a member, or a change of one, cannot be.
+/// Why a member cannot be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum MemberError {
     /// The name cannot stand for a member.
@@ -98,20 +110,10 @@ pub enum MemberError {
         /// The address, and why.
         source: NotUnicast,
     },
-    /// The change is not in the table of [`MemberState::can_become`].
-    #[error("member {name} is {from} and cannot become {to}")]
-    Transition {
-        /// The member.
-        name: String,
-        /// The state it is in.
-        from: MemberState,
-        /// The state that was asked for.
-        to: MemberState,
-    },
 }
 
 impl Member {
-    /// A member that is being added.
+    /// A member that is to serve.
     pub fn new(
         name: impl Into<String>,
         addresses: impl IntoIterator<Item = IpAddr>,
@@ -127,7 +129,7 @@ impl Member {
         if addresses.is_empty() {
             return Err(MemberError::NoAddress(name));
         }
-        Ok(Self { name, addresses, reference: None, ports: BTreeMap::new(), state: MemberState::Adding })
+        Ok(Self { name, addresses, reference: None, ports: BTreeMap::new(), duty: Duty::Serve })
     }
 
     /// The same member, which the place where it runs knows by this: `aws:///eu-west-1a/i-0a1b`.
@@ -142,19 +144,10 @@ impl Member {
         Self { ports: ports.into_iter().collect(), ..self }
     }
 
-    /// The same member in another state, if it may go there from where it is.
-    pub fn become_state(self, state: MemberState) -> Result<Self, MemberError> {
-        if self.state.can_become(state) {
-            Ok(Self { state, ..self })
-        } else {
-            Err(MemberError::Transition { name: self.name, from: self.state, to: state })
-        }
-    }
-
-    /// The same member in the state it was found in. What was seen is not a change, so no table applies.
+    /// The same member with another duty than to serve.
     #[must_use]
-    pub fn seen_as(self, state: MemberState) -> Self {
-        Self { state, ..self }
+    pub fn with_duty(self, duty: Duty) -> Self {
+        Self { duty, ..self }
     }
 
     /// Its name.
@@ -182,55 +175,15 @@ impl Member {
         self.ports.get(&listener.port()).copied().unwrap_or(listener.target_port())
     }
 
-    /// Where it is in its life.
-    pub fn state(&self) -> MemberState {
-        self.state
+    /// What the load balancer should do with it.
+    pub fn duty(&self) -> Duty {
+        self.duty
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_table_of_changes() {
-        let table = [
-            //            adding active draining disabled removed
-            ("adding", [false, true, true, true, true]),
-            ("active", [false, false, true, false, false]),
-            ("draining", [true, false, false, true, true]),
-            ("disabled", [true, false, false, false, true]),
-            ("removed", [false, false, false, false, false]),
-        ];
-        for (from, (name, row)) in MemberState::ALL.into_iter().zip(table) {
-            assert_eq!(from.to_string(), name);
-            assert_eq!(MemberState::ALL.map(|to| from.can_become(to)), row, "{name}");
-        }
-        let taking: Vec<_> = MemberState::ALL.into_iter().filter(|s| s.takes_new_connections()).collect();
-        assert_eq!(taking, [MemberState::Active]);
-    }
-
-    /// The states that can be got to from a state, in any number of changes, without going through another.
-    fn ahead(from: MemberState, without: MemberState) -> Vec<MemberState> {
-        let mut ahead = vec![from];
-        let mut done = 0;
-        while done < ahead.len() {
-            let here = ahead[done];
-            let next = MemberState::ALL.into_iter().filter(|to| here.can_become(*to) && *to != without);
-            let new: Vec<_> = next.filter(|to| !ahead.contains(to)).collect();
-            ahead.extend(new);
-            done += 1;
-        }
-        ahead
-    }
-
-    #[test]
-    fn no_way_around_adding_and_draining() {
-        use MemberState::{Active, Adding, Disabled, Draining, Removed};
-        assert_eq!(ahead(Disabled, Adding), [Disabled, Removed]);
-        assert_eq!(ahead(Active, Draining), [Active]);
-        assert_eq!(ahead(Removed, Adding), [Removed]);
-    }
 
     #[test]
     fn a_member_has_a_name_and_an_address() {
@@ -248,14 +201,18 @@ mod tests {
     }
 
     #[test]
-    fn a_member_changes_by_the_table() {
+    fn who_does_not_serve_has_until_then() {
         let member = Member::new("node-1", ["192.0.2.1".parse().unwrap()]).unwrap();
-        assert_eq!(member.state(), MemberState::Adding);
-        let disabled = member.become_state(MemberState::Disabled).unwrap();
-        assert_eq!(
-            disabled.clone().become_state(MemberState::Active).unwrap_err().to_string(),
-            "member node-1 is disabled and cannot become active"
-        );
-        assert_eq!(disabled.seen_as(MemberState::Active).state(), MemberState::Active);
+        assert_eq!((member.duty(), member.duty().by()), (Duty::Serve, None));
+        let by = SystemTime::UNIX_EPOCH;
+        for duty in [Duty::Rest { by }, Duty::Leave { by }] {
+            assert_eq!(member.clone().with_duty(duty).duty().by(), Some(by));
+        }
+    }
+
+    #[test]
+    fn states_are_told_in_the_words_of_annotations() {
+        let words = ["adding", "active", "disabling", "disabled", "draining", "removed"];
+        assert_eq!(MemberState::ALL.map(|state| state.to_string()), words);
     }
 }

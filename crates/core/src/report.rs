@@ -3,7 +3,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use crate::Outcome;
+use crate::{MemberState, Outcome};
 
 /// What a provider tells about a want.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,13 +16,28 @@ pub struct Report {
     pub told: Vec<String>,
     /// Whether source ranges keep anybody out, as far as that is known.
     pub enforcement: Option<Enforcement>,
+    /// Where members are, as far as that is known. Who is not among them is not known to the load balancer.
+    pub members: Vec<MemberReport>,
 }
 
 impl Report {
     /// Only how far it got.
     pub fn new(outcome: Outcome) -> Self {
-        Self { outcome, addresses: Vec::new(), told: Vec::new(), enforcement: None }
+        Self { outcome, addresses: Vec::new(), told: Vec::new(), enforcement: None, members: Vec::new() }
     }
+}
+
+/// Where a member is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemberReport {
+    /// The member, by its name.
+    pub name: String,
+    /// Where it is.
+    pub state: MemberState,
+    /// How many connections it has, where that can be counted.
+    pub connections: Option<u64>,
+    /// What else there is to know: why it gets nothing, for how long it is waited for.
+    pub told: Option<String>,
 }
 
 /// Whether source ranges keep anybody out.

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, Resource, ResourceExt};
+use kube::{Client, Resource};
 use serde_json::json;
 use tracing::warn;
 
@@ -36,8 +36,20 @@ impl Events {
     where
         K: Resource<DynamicType = ()>,
     {
-        if let Err(error) = self.write(&object.object_ref(&()), weight, reason, message).await {
-            warn!(object = %object.name_any(), reason, %error, "an event could not be written");
+        self.tell_of(&object.object_ref(&()), weight, reason, message).await;
+    }
+
+    /// The same of an object that is only referred to.
+    pub(crate) async fn tell_of(
+        &self,
+        object: &ObjectReference,
+        weight: Weight,
+        reason: &str,
+        message: &str,
+    ) {
+        if let Err(error) = self.write(object, weight, reason, message).await {
+            let name = object.name.as_deref().unwrap_or_default();
+            warn!(object = name, reason, %error, "an event could not be written");
         }
     }
 

@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 mod cloud_config;
+pub mod cluster;
 mod events;
 pub mod host;
 pub mod ingress;

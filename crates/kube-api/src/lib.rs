@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 mod adoption;
+pub mod cluster;
 pub mod enforced;
 pub mod host;
 pub mod ingress;

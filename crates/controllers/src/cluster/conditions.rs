@@ -1,0 +1,201 @@
+//! What is to be known about a load balancer, from one look at everything.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use portcullis_kube_api::cluster::{LoadBalancerStatus, condition, set_condition};
+
+use super::membership::Membership;
+
+/// What was seen, as far as conditions are about it.
+#[derive(Clone, Debug)]
+pub(super) struct Look<'a> {
+    pub(super) generation: Option<i64>,
+    /// What is wrong with the spec.
+    pub(super) refusals: &'a [String],
+    pub(super) membership: &'a Membership,
+    pub(super) endpoint: &'a EndpointLook,
+    pub(super) infrastructure: &'a InfrastructureLook,
+}
+
+/// What is known about the endpoint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum EndpointLook {
+    Unknown,
+    Mismatch(String),
+    Answers,
+    Silent(String),
+    /// Nobody has asked it yet.
+    NotAsked,
+}
+
+/// What is known about what makes the load balancer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum InfrastructureLook {
+    /// Nobody of ours does.
+    Others,
+    /// The Cluster is not there.
+    NoCluster(String),
+    /// Its kind is not installed, or cannot be watched.
+    UnknownKind(String),
+    /// It is not there.
+    Missing(String),
+    /// It is there, and says this of itself.
+    There { ready: Option<Condition>, enforced: Option<Condition> },
+}
+
+/// One condition.
+type Said = (&'static str, &'static str, String, String);
+
+pub(super) fn conditions(status: &mut LoadBalancerStatus, look: &Look<'_>, now: &Time) {
+    for (type_, state, reason, message) in [
+        available(look),
+        endpoint_ready(look),
+        infrastructure_ready(look),
+        members_up_to_date(look),
+        degraded(look),
+        ("Deleting", "False", "NotDeleting".to_owned(), String::new()),
+        ("Paused", "False", "NotPaused".to_owned(), String::new()),
+    ] {
+        set_condition(&mut status.conditions, type_, state, &reason, &message, look.generation, now);
+    }
+    enforced(status, look, now);
+}
+
+fn available(look: &Look<'_>) -> Said {
+    let (active, all) = (look.membership.active().len(), look.membership.targets.len());
+    if active > 0 {
+        let message = format!("{active} of {all} members get connections.");
+        return ("Available", "True", "MembersActive".to_owned(), message);
+    }
+    let message = match (all, look.infrastructure) {
+        (_, InfrastructureLook::Others) => "Others make it, and nobody here knows its members' health.",
+        (0, _) => "No object matches its selector.",
+        _ => "None of its members passes its check.",
+    };
+    let reason =
+        if *look.infrastructure == InfrastructureLook::Others { "NotKnown" } else { "NoActiveMember" };
+    let state = if reason == "NotKnown" { "Unknown" } else { "False" };
+    ("Available", state, reason.to_owned(), message.to_owned())
+}
+
+fn endpoint_ready(look: &Look<'_>) -> Said {
+    let (state, reason, message) = match look.endpoint {
+        EndpointLook::Unknown => {
+            let message = "It is not known yet where it will be found.";
+            ("False", "WaitingForEndpoint", message.to_owned())
+        }
+        EndpointLook::Mismatch(why) => ("False", "EndpointMismatch", sentence(why)),
+        EndpointLook::Answers => ("True", "Answering", String::new()),
+        EndpointLook::NotAsked => ("Unknown", "NotAsked", "Nobody has connected to it yet.".to_owned()),
+        EndpointLook::Silent(why) => {
+            ("False", "NotAnswering", format!("It does not answer from here: {why}."))
+        }
+    };
+    ("EndpointReady", state, reason.to_owned(), message)
+}
+
+fn infrastructure_ready(look: &Look<'_>) -> Said {
+    let said = |state, reason: &str, message: &str| {
+        ("InfrastructureReady", state, reason.to_owned(), message.to_owned())
+    };
+    match look.infrastructure {
+        InfrastructureLook::Others => {
+            said("True", "MadeByOthers", "It has no infrastructureRef: others make it.")
+        }
+        InfrastructureLook::NoCluster(name) => said(
+            "False",
+            "ClusterNotFound",
+            &format!("There is no Cluster {name}, and nothing is made without it."),
+        ),
+        InfrastructureLook::UnknownKind(why) => said("False", "UnknownKind", &sentence(why)),
+        InfrastructureLook::Missing(what) => said("False", "NotFound", &format!("There is no {what}.")),
+        InfrastructureLook::There { ready: None, .. } => {
+            said("False", "NotReported", "Its provider has not said anything yet.")
+        }
+        InfrastructureLook::There { ready: Some(ready), .. } => {
+            let state = match ready.status.as_str() {
+                "True" => "True",
+                "False" => "False",
+                _ => "Unknown",
+            };
+            said(state, &ready.reason, &ready.message)
+        }
+    }
+}
+
+fn members_up_to_date(look: &Look<'_>) -> Said {
+    let membership = look.membership;
+    let said = |state, reason: &str, message: String| ("MembersUpToDate", state, reason.to_owned(), message);
+    if !membership.taken.is_empty() {
+        let each = membership.taken.iter().map(|(name, other)| format!("{name} is a member of {other}"));
+        let each: Vec<String> = each.collect();
+        let message = format!("{}: a Machine has one load balancer.", each.join(", "));
+        return said("False", "MemberOfAnother", message);
+    }
+    let moving = membership
+        .targets
+        .iter()
+        .filter(|target| !matches!(target.status.as_str(), "active" | "disabled" | "removed"));
+    let moving: Vec<String> = moving.map(|target| format!("{} is {}", target.name, target.status)).collect();
+    if *look.infrastructure == InfrastructureLook::Others {
+        return said("Unknown", "NotKnown", "Others make it.".to_owned());
+    }
+    if moving.is_empty() {
+        return said("True", "UpToDate", String::new());
+    }
+    said("False", "Changing", format!("{}.", moving.join(", ")))
+}
+
+fn degraded(look: &Look<'_>) -> Said {
+    let said = |state, reason: &str, message: String| ("Degraded", state, reason.to_owned(), message);
+    if !look.refusals.is_empty() {
+        let message = format!("{}. What was there before is still there.", look.refusals.join("; "));
+        return said("True", "InvalidSpec", message);
+    }
+    if let Some(last) = &look.membership.last {
+        let message = format!("{last} is to go, and stays since no other member answers.");
+        return said("True", "LastMember", message);
+    }
+    if !look.membership.overdue.is_empty() {
+        let names: Vec<&str> = look.membership.overdue.iter().map(String::as_str).collect();
+        let message = format!(
+            "{}: the time to leave is over, and the provider has not said that it has left. Its deletion is not held any more.",
+            names.join(", ")
+        );
+        return said("True", "DrainOverdue", message);
+    }
+    if let EndpointLook::Mismatch(why) = look.endpoint {
+        return said("True", "EndpointMismatch", sentence(why));
+    }
+    said("False", "AsExpected", String::new())
+}
+
+/// Whether source ranges keep anybody out is said by who knows.
+fn enforced(status: &mut LoadBalancerStatus, look: &Look<'_>, now: &Time) {
+    let InfrastructureLook::There { enforced: Some(said), .. } = look.infrastructure else { return };
+    let Condition { type_, status: state, reason, message, .. } = said;
+    set_condition(&mut status.conditions, type_, state, reason, message, look.generation, now);
+}
+
+/// Nothing is done for now.
+pub(super) fn paused(conditions: &mut Vec<Condition>, generation: Option<i64>, now: &Time) {
+    let message = "It, or its Cluster, is paused: nothing is done.";
+    set_condition(conditions, "Paused", "True", "Paused", message, generation, now);
+}
+
+/// It goes.
+pub(super) fn deleting(conditions: &mut Vec<Condition>, message: &str, generation: Option<i64>, now: &Time) {
+    set_condition(conditions, "Deleting", "True", "Deleting", message, generation, now);
+}
+
+/// Whether it is known to be paused.
+pub(super) fn is_told_paused(conditions: &[Condition]) -> bool {
+    condition(conditions, "Paused").is_some_and(|paused| paused.status == "True")
+}
+
+fn sentence(words: &str) -> String {
+    let mut letters = words.chars();
+    let first: String = letters.next().map(|letter| letter.to_uppercase().collect()).unwrap_or_default();
+    let rest = letters.as_str();
+    let end = if rest.ends_with('.') { "" } else { "." };
+    format!("{first}{rest}{end}")
+}

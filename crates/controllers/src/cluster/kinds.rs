@@ -1,0 +1,102 @@
+//! Kinds that are named in objects: each is looked up, and watched from then on.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::{Client, discovery};
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::shelf::Shelf;
+use super::thing::Thing;
+
+/// Kinds of which the same is read.
+pub(super) struct Kinds<S, T> {
+    client: Client,
+    found: Mutex<Found<S, T>>,
+    tell: Arc<Tell<S, T>>,
+}
+
+/// Hears of every object that changed, with its group and kind.
+type Tell<S, T> = dyn Fn(&str, &str, &Thing<S, T>) + Send + Sync;
+
+struct Found<S, T> {
+    shelves: HashMap<(String, String), Arc<Shelf<S, T>>>,
+    /// What was not there, and when it may be looked up again.
+    missing: HashMap<(String, String), (String, Instant)>,
+    watching: JoinSet<()>,
+}
+
+/// A kind that is not there is not looked up more often than this.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+impl<S, T> Kinds<S, T>
+where
+    S: Default + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+    T: Default + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
+{
+    pub(super) fn new(
+        client: Client,
+        tell: impl Fn(&str, &str, &Thing<S, T>) + Send + Sync + 'static,
+    ) -> Self {
+        let found = Found { shelves: HashMap::new(), missing: HashMap::new(), watching: JoinSet::new() };
+        Kinds { client, found: Mutex::new(found), tell: Arc::new(tell) }
+    }
+
+    /// The objects of a kind, once all are known; why not, if they cannot be.
+    pub(super) async fn shelf(&self, group: &str, kind: &str) -> Result<Arc<Shelf<S, T>>, String> {
+        let key = (group.to_owned(), kind.to_owned());
+        let shelf = {
+            let mut found = self.found.lock().await;
+            if let Some(shelf) = found.shelves.get(&key) {
+                Arc::clone(shelf)
+            } else {
+                if let Some((why, until)) = found.missing.get(&key)
+                    && *until > Instant::now()
+                {
+                    return Err(why.clone());
+                }
+                match self.look_up(group, kind).await {
+                    Ok(shelf) => {
+                        let shelf = Arc::new(shelf);
+                        let (client, tell, watched) =
+                            (self.client.clone(), Arc::clone(&self.tell), Arc::clone(&shelf));
+                        let (group, kind) = key.clone();
+                        found.watching.spawn(async move {
+                            watched.watch(client, |object| tell(&group, &kind, object)).await;
+                        });
+                        found.missing.remove(&key);
+                        found.shelves.insert(key, Arc::clone(&shelf));
+                        shelf
+                    }
+                    Err(why) => {
+                        found.missing.insert(key, (why.clone(), Instant::now() + PATIENCE));
+                        return Err(why);
+                    }
+                }
+            }
+        };
+        shelf.first_look().await.map_err(|why| format!("{kind} of {group} cannot be watched: {why}"))?;
+        Ok(shelf)
+    }
+
+    /// The objects of a kind, if they are watched.
+    pub(super) async fn known(&self) -> Vec<Arc<Shelf<S, T>>> {
+        self.found.lock().await.shelves.values().filter(|shelf| shelf.is_known()).cloned().collect()
+    }
+
+    async fn look_up(&self, group: &str, kind: &str) -> Result<Shelf<S, T>, String> {
+        let not_there = || format!("there is no kind {kind} in the group {group}: install what brings it");
+        let found = match discovery::group(&self.client, group).await {
+            Ok(found) => found,
+            Err(kube::Error::Discovery(_)) => return Err(not_there()),
+            Err(error) => return Err(format!("{kind} of {group} cannot be looked up: {error}")),
+        };
+        let (resource, _) = found.recommended_kind(kind).ok_or_else(not_there)?;
+        Ok(Shelf::new(resource))
+    }
+}

@@ -1,0 +1,583 @@
+//! Who is a member of a load balancer, and who may go: functions of what was seen.
+//!
+//! A member that is not to serve any more first loses new connections, then has until a time to end those it has. Only then may its
+//! Machine go on with its deletion, which is held until then by two annotations of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use portcullis_core::MemberState;
+use portcullis_kube_api::cluster::{AssignedMember, DutyWord, MemberStatus, Target};
+
+/// An object that may be a member.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Candidate {
+    pub(super) name: String,
+    pub(super) addresses: Vec<IpAddr>,
+    pub(super) provider_id: Option<String>,
+    /// Whether the selector means it.
+    pub(super) is_selected: bool,
+    /// Whether somebody wishes it to be kept aside.
+    pub(super) is_disabled: bool,
+    /// Since when it goes, and may wait for us.
+    pub(super) going_since: Option<Timestamp>,
+    /// Whether its deletion is held for this load balancer.
+    pub(super) is_held: bool,
+    /// Whether it is a control plane: of these one at a time may wait.
+    pub(super) is_control_plane: bool,
+    /// Another load balancer that has it.
+    pub(super) taken_by: Option<String>,
+}
+
+/// What is known when members are decided.
+#[derive(Clone, Debug)]
+pub(super) struct Situation<'a> {
+    pub(super) candidates: &'a [Candidate],
+    /// What the provider was told last.
+    pub(super) before: &'a [AssignedMember],
+    /// What it said.
+    pub(super) told: &'a [MemberStatus],
+    /// Whether that is about what it was told last.
+    pub(super) is_told_of_this: bool,
+    /// For how long connections of who leaves are waited for.
+    pub(super) drain: Duration,
+    /// The cluster goes, or the load balancer does: nobody waits for anything.
+    pub(super) everything_goes: bool,
+    pub(super) now: Timestamp,
+}
+
+/// What is decided about members.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Membership {
+    /// What the provider is told.
+    pub(super) members: Vec<AssignedMember>,
+    /// Where everybody is, for people.
+    pub(super) targets: Vec<Target>,
+    /// Whose deletion is not to be held any more.
+    pub(super) released: BTreeSet<String>,
+    /// Who is no member any more, and should not say that it is.
+    pub(super) former: BTreeSet<String>,
+    /// Who was meant, and belongs to another load balancer.
+    pub(super) taken: BTreeMap<String, String>,
+    /// Whose time is over although the provider did not say that it has left.
+    pub(super) overdue: BTreeSet<String>,
+    /// Who would leave, and stays since nobody else answers.
+    pub(super) last: Option<String>,
+    /// When it has to be decided anew although nothing changed.
+    pub(super) again: Option<Timestamp>,
+}
+
+/// For so long a provider may take to say that the time of a member is over. After that its Machine waits for nobody.
+pub(super) const GRACE: Duration = Duration::from_secs(30);
+
+impl Situation<'_> {
+    pub(super) fn decide(&self) -> Membership {
+        let mut decided = Membership::default();
+        // Control planes that leave, the first of them first: it alone may take its time.
+        let waits = self.who_waits();
+        for candidate in self.candidates {
+            self.place(candidate, waits, &mut decided);
+        }
+        decided.members.sort_by(|one, other| one.name.cmp(&other.name));
+        decided.targets.sort_by(|one, other| one.name.cmp(&other.name));
+        decided
+    }
+
+    fn place(&self, candidate: &Candidate, waits: Option<&str>, decided: &mut Membership) {
+        let name = &candidate.name;
+        let before = self.before.iter().find(|member| member.name == *name);
+        if let Some(other) = candidate.taken_by.as_ref().filter(|_| before.is_none()) {
+            if candidate.is_selected {
+                decided.taken.insert(name.clone(), other.clone());
+            }
+            return;
+        }
+        if self.everything_goes {
+            decided.released.insert(name.clone());
+            if candidate.going_since.is_none() && candidate.is_selected && !candidate.addresses.is_empty() {
+                // It still serves those who take the cluster down.
+                self.assign(candidate, DutyWord::Serve, None, decided);
+            }
+            return;
+        }
+        let leaves = candidate.going_since.is_some() || !candidate.is_selected;
+        match (leaves, before) {
+            (true, None) => {
+                // It never was one, or has left already.
+                decided.released.insert(name.clone());
+                if candidate.is_selected {
+                    decided.targets.push(target(name, MemberState::Removed, None));
+                } else {
+                    decided.former.insert(name.clone());
+                }
+            }
+            (true, Some(before)) => self.leave(candidate, before, waits, decided),
+            (false, _) if candidate.is_disabled && !candidate.addresses.is_empty() => {
+                let by = before
+                    .filter(|before| before.duty == DutyWord::Rest)
+                    .and_then(|before| before.by.clone());
+                let by = by.map_or_else(|| later(self.now, self.drain), |by| by.0);
+                self.assign(candidate, DutyWord::Rest, Some(by), decided);
+            }
+            (false, _) if candidate.addresses.is_empty() => {
+                let message = "It has no address yet.".to_owned();
+                decided.targets.push(target(name, MemberState::Adding, Some(message)));
+            }
+            (false, _) => self.assign(candidate, DutyWord::Serve, None, decided),
+        }
+    }
+
+    fn leave(
+        &self,
+        candidate: &Candidate,
+        before: &AssignedMember,
+        waits: Option<&str>,
+        decided: &mut Membership,
+    ) {
+        let name = &candidate.name;
+        let started = before.by.clone().filter(|_| before.duty == DutyWord::Leave);
+        let since = candidate.going_since.unwrap_or(self.now);
+        let full = later(since, self.drain);
+        // A second control plane that waits would have the first one's cluster called unavailable.
+        let is_second = candidate.is_control_plane
+            && candidate.going_since.is_some()
+            && waits.is_some_and(|first| first != name);
+        let by = match started {
+            Some(by) if is_second => by.0.min(self.now.max(since)),
+            Some(by) => by.0,
+            None if is_second => self.now,
+            None => full,
+        };
+        let is_removed = self.is_told_of_this
+            && before.duty == DutyWord::Leave
+            && self.told(name).is_some_and(|told| told.status == "removed");
+        if is_removed {
+            decided.released.insert(name.clone());
+            if candidate.is_selected {
+                self.assign(candidate, DutyWord::Leave, Some(by), decided);
+            } else {
+                decided.former.insert(name.clone());
+            }
+            return;
+        }
+        let is_over = self.now >= later(by, GRACE);
+        // Cluster API itself works through the load balancer: without an answer from it no Machine would ever go.
+        if !candidate.is_disabled && !self.another_answers(name) {
+            decided.last = Some(name.clone());
+            if self.now >= full {
+                decided.released.insert(name.clone());
+            } else {
+                decided.look_again(full);
+            }
+            self.assign(candidate, DutyWord::Serve, None, decided);
+            return;
+        }
+        if is_over {
+            decided.released.insert(name.clone());
+            decided.overdue.insert(name.clone());
+        } else {
+            decided.look_again(later(by, GRACE));
+        }
+        self.assign(candidate, DutyWord::Leave, Some(by), decided);
+    }
+
+    /// The control plane that was the first to go, of those who have not left yet.
+    fn who_waits(&self) -> Option<&str> {
+        let waiting = self.candidates.iter().filter(|candidate| {
+            let before = self.before.iter().find(|member| member.name == candidate.name);
+            let is_removed = self.told(&candidate.name).is_some_and(|told| told.status == "removed");
+            candidate.is_control_plane && candidate.is_held && before.is_some() && !is_removed
+        });
+        let waiting = waiting.filter_map(|candidate| Some((candidate.going_since?, candidate.name.as_str())));
+        waiting.min().map(|(_, name)| name)
+    }
+
+    /// Whether somebody else gets connections, and is to go on so.
+    fn another_answers(&self, name: &str) -> bool {
+        self.candidates.iter().any(|other| {
+            other.name != name
+                && other.is_selected
+                && !other.is_disabled
+                && other.going_since.is_none()
+                && self.told(&other.name).is_some_and(|told| told.status == "active")
+        })
+    }
+
+    fn told(&self, name: &str) -> Option<&MemberStatus> {
+        self.told.iter().find(|told| told.name == name)
+    }
+
+    fn assign(&self, candidate: &Candidate, duty: DutyWord, by: Option<Timestamp>, decided: &mut Membership) {
+        let name = candidate.name.clone();
+        // Who has lost its address while it leaves is still the one that the provider knows.
+        let before = self.before.iter().find(|member| member.name == name);
+        let addresses = match before {
+            Some(before) if candidate.addresses.is_empty() => before.addresses.clone(),
+            _ => candidate.addresses.clone(),
+        };
+        decided.targets.push(self.seen(&name, duty));
+        decided.members.push(AssignedMember {
+            name,
+            addresses,
+            provider_id: candidate.provider_id.clone(),
+            duty,
+            by: by.map(Time),
+        });
+    }
+
+    /// Where a member is: what its provider says, as far as that can be about what it was told.
+    fn seen(&self, name: &str, duty: DutyWord) -> Target {
+        let told = self.told(name).cloned().unwrap_or_default();
+        let before = self.before.iter().find(|member| member.name == name);
+        let is_current = self.is_told_of_this && before.is_some_and(|before| before.duty == duty);
+        let status = match (duty, told.status.as_str()) {
+            (DutyWord::Serve, "" | "removed" | "disabled" | "draining" | "disabling") => "adding",
+            (DutyWord::Rest, "disabled") if is_current => "disabled",
+            (DutyWord::Rest, _) => "disabling",
+            (DutyWord::Leave, "removed") if is_current => "removed",
+            (DutyWord::Leave, _) => "draining",
+            (DutyWord::Serve, other) => other,
+        };
+        Target { name: name.to_owned(), status: status.to_owned(), ..told }
+    }
+}
+
+impl Membership {
+    fn look_again(&mut self, at: Timestamp) {
+        self.again = Some(self.again.map_or(at, |again| again.min(at)));
+    }
+
+    /// Who gets connections.
+    pub(super) fn active(&self) -> Vec<String> {
+        let active = self.targets.iter().filter(|target| target.status == "active");
+        active.map(|target| target.name.clone()).collect()
+    }
+}
+
+fn target(name: &str, state: MemberState, message: Option<String>) -> Target {
+    Target { name: name.to_owned(), status: state.to_string(), connections: None, message }
+}
+
+fn later(time: Timestamp, by: Duration) -> Timestamp {
+    time.checked_add(by).unwrap_or(Timestamp::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const DRAIN: Duration = Duration::from_secs(100);
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn machine(name: &str) -> Candidate {
+        let last = name.bytes().next_back().unwrap_or_default();
+        Candidate {
+            name: name.to_owned(),
+            addresses: vec![IpAddr::from([10, 0, 0, last])],
+            is_selected: true,
+            is_held: true,
+            is_control_plane: true,
+            ..Candidate::default()
+        }
+    }
+
+    fn told(list: &[(&str, &str)]) -> Vec<MemberStatus> {
+        let one = |(name, status): &(&str, &str)| MemberStatus {
+            name: (*name).to_owned(),
+            status: (*status).to_owned(),
+            ..MemberStatus::default()
+        };
+        list.iter().map(one).collect()
+    }
+
+    fn decide(
+        candidates: &[Candidate],
+        before: &[AssignedMember],
+        told: &[MemberStatus],
+        now: i64,
+    ) -> Membership {
+        Situation {
+            candidates,
+            before,
+            told,
+            is_told_of_this: true,
+            drain: DRAIN,
+            everything_goes: false,
+            now: second(now),
+        }
+        .decide()
+    }
+
+    /// Everybody with its duty and where it is: `a Serve active`.
+    fn shown(decided: &Membership) -> Vec<String> {
+        let duty = |name: &str| {
+            let member = decided.members.iter().find(|member| member.name == name);
+            member.map_or_else(|| "-".to_owned(), |member| format!("{:?}", member.duty))
+        };
+        let targets = decided.targets.iter();
+        targets.map(|target| format!("{} {} {}", target.name, duty(&target.name), target.status)).collect()
+    }
+
+    #[test]
+    fn who_has_an_address_serves_once_it_is_let_in() {
+        let mut new = machine("b");
+        new.addresses.clear();
+        let decided = decide(&[machine("a"), new], &[], &[], 0);
+        assert_eq!(shown(&decided), ["a Serve adding", "b - adding"]);
+        let decided = decide(&[machine("a")], &decided.members, &told(&[("a", "active")]), 0);
+        assert_eq!(
+            (shown(&decided), decided.active()),
+            (vec!["a Serve active".to_owned()], vec!["a".to_owned()])
+        );
+        let decided = decide(&[machine("a")], &decided.members, &told(&[("a", "warming-up")]), 0);
+        assert_eq!(shown(&decided), ["a Serve warming-up"], "a provider's own word");
+    }
+
+    #[test]
+    fn a_machine_that_goes_waits_until_it_has_left() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
+        let mut going = machine("a");
+        going.going_since = Some(second(10));
+        let candidates = [going, machine("b")];
+        let leaving = decide(&candidates, &first.members, &active, 12);
+        assert_eq!(shown(&leaving), ["a Leave draining", "b Serve active"]);
+        assert_eq!(leaving.members[0].by, Some(Time(second(110))), "from when it goes on");
+        assert!(leaving.released.is_empty() && leaving.again == Some(second(140)), "{leaving:?}");
+        // What was told before it was asked to leave says nothing about that.
+        let stale = told(&[("a", "removed"), ("b", "active")]);
+        assert!(decide(&candidates, &first.members, &stale, 13).released.is_empty());
+        let left = decide(&candidates, &leaving.members, &stale, 14);
+        assert_eq!(shown(&left), ["a Leave removed", "b Serve active"]);
+        assert_eq!(left.released, BTreeSet::from(["a".to_owned()]));
+        let gone = decide(&candidates[1..], &left.members, &stale, 15);
+        assert_eq!(shown(&gone), ["b Serve active"], "it is pruned");
+    }
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
+        let mut going = machine("a");
+        going.going_since = Some(second(10));
+        let candidates = [going, machine("b")];
+        let leaving = decide(&candidates, &first.members, &active, 10);
+        let told = told(&[("a", "draining"), ("b", "active")]);
+        assert!(decide(&candidates, &leaving.members, &told, 139).released.is_empty());
+        let over = decide(&candidates, &leaving.members, &told, 140);
+        assert_eq!((over.released.len(), over.overdue.len()), (1, 1));
+    }
+
+    #[test]
+    fn of_two_control_planes_the_first_takes_its_time() {
+        let names = ["a", "b", "c"];
+        let active = told(&names.map(|name| (name, "active")));
+        let mut candidates = names.map(machine);
+        let first = decide(&candidates, &[], &active, 0);
+        candidates[1].going_since = Some(second(10));
+        candidates[0].going_since = Some(second(11));
+        let leaving = decide(&candidates, &first.members, &active, 20);
+        let by: Vec<_> = leaving.members.iter().map(|member| member.by.as_ref().map(|by| by.0)).collect();
+        assert_eq!(by, [Some(second(20)), Some(second(110)), None]);
+        // Workers may all wait.
+        let workers = candidates.map(|candidate| Candidate { is_control_plane: false, ..candidate });
+        let leaving = decide(&workers, &first.members, &active, 20);
+        let by: Vec<_> = leaving.members.iter().map(|member| member.by.as_ref().map(|by| by.0)).collect();
+        assert_eq!(by, [Some(second(111)), Some(second(110)), None]);
+    }
+
+    #[test]
+    fn the_last_one_that_answers_stays() {
+        let told = told(&[("a", "active"), ("b", "adding")]);
+        let first = decide(&[machine("a"), machine("b")], &[], &told, 0);
+        let mut going = machine("a");
+        going.going_since = Some(second(10));
+        let candidates = [going, machine("b")];
+        let stays = decide(&candidates, &first.members, &told, 20);
+        assert_eq!(shown(&stays), ["a Serve active", "b Serve adding"]);
+        assert!(stays.last.as_deref() == Some("a") && stays.released.is_empty());
+        let over = decide(&candidates, &first.members, &told, 110);
+        assert_eq!(shown(&over), ["a Serve active", "b Serve adding"], "it serves as long as it is there");
+        assert_eq!(over.released, BTreeSet::from(["a".to_owned()]));
+    }
+
+    #[test]
+    fn who_is_disabled_stays_so() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let mut candidates = [machine("a"), machine("b")];
+        let first = decide(&candidates, &[], &active, 0);
+        candidates[0].is_disabled = true;
+        let disabling = decide(&candidates, &first.members, &active, 5);
+        assert_eq!(shown(&disabling), ["a Rest disabling", "b Serve active"]);
+        let told_disabled = told(&[("a", "disabled"), ("b", "adding")]);
+        let disabled = decide(&candidates, &disabling.members, &told_disabled, 50);
+        assert_eq!(shown(&disabled), ["a Rest disabled", "b Serve adding"], "although nobody answers");
+        assert_eq!(disabled.members[0].by, Some(Time(second(105))), "the time does not move");
+        candidates[0].is_disabled = false;
+        let again = decide(&candidates, &disabled.members, &told_disabled, 60);
+        assert_eq!(shown(&again)[0], "a Serve adding");
+    }
+
+    #[test]
+    fn who_is_not_meant_any_more_leaves_and_is_forgotten() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let mut candidates = [machine("a"), machine("b")];
+        let first = decide(&candidates, &[], &active, 0);
+        candidates[0].is_selected = false;
+        let leaving = decide(&candidates, &first.members, &active, 5);
+        assert_eq!(shown(&leaving)[0], "a Leave draining");
+        assert_eq!(leaving.members[0].by, Some(Time(second(105))));
+        let later = decide(&candidates, &leaving.members, &active, 50);
+        assert_eq!(later.members[0].by, Some(Time(second(105))), "the time does not move");
+        let left = decide(&candidates, &later.members, &told(&[("a", "removed"), ("b", "active")]), 60);
+        assert_eq!(shown(&left), ["b Serve active"]);
+        assert_eq!((left.released.len(), left.former.len()), (1, 1));
+    }
+
+    #[test]
+    fn what_another_has_is_told_and_left() {
+        let mut taken = machine("a");
+        taken.taken_by = Some("other".to_owned());
+        let decided = decide(&[taken.clone()], &[], &[], 0);
+        assert_eq!((shown(&decided), decided.taken.len()), (Vec::new(), 1));
+        assert!(decided.released.is_empty() && decided.former.is_empty(), "it is not ours to let go");
+        taken.is_selected = false;
+        assert!(decide(&[taken], &[], &[], 0).taken.is_empty());
+    }
+
+    #[test]
+    fn with_the_cluster_everything_goes_at_once() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
+        let mut going = machine("a");
+        going.going_since = Some(second(10));
+        let candidates = [going, machine("b")];
+        let situation = Situation {
+            candidates: &candidates,
+            before: &first.members,
+            told: &active,
+            is_told_of_this: true,
+            drain: DRAIN,
+            everything_goes: true,
+            now: second(11),
+        };
+        let decided = situation.decide();
+        assert_eq!(decided.released.len(), 2);
+        assert_eq!(shown(&decided), ["b Serve active"]);
+    }
+
+    /// What happens to a Machine.
+    #[derive(Clone, Copy, Debug)]
+    enum Happening {
+        Appear,
+        Delete,
+        Disable,
+        Enable,
+        Unselect,
+        Check(bool),
+        Told,
+        Wait(u16),
+    }
+
+    fn happenings() -> impl Strategy<Value = Vec<(usize, Happening)>> {
+        let one = prop_oneof![
+            Just(Happening::Appear),
+            Just(Happening::Delete),
+            Just(Happening::Disable),
+            Just(Happening::Enable),
+            Just(Happening::Unselect),
+            any::<bool>().prop_map(Happening::Check),
+            Just(Happening::Told),
+            (1_u16..120).prop_map(Happening::Wait),
+        ];
+        prop::collection::vec((0_usize..5, one), 1..80)
+    }
+
+    proptest! {
+        /// Whatever happens in whatever order: nobody waits longer than it may, one control plane at most takes its time, who
+        /// is disabled is never sent to, and who goes while others answer loses new connections at once.
+        #[test]
+        fn holds_end_and_wishes_count(happenings in happenings()) {
+            let mut machines: BTreeMap<usize, Candidate> = BTreeMap::new();
+            let mut answers = [true; 5];
+            let mut reported: Vec<MemberStatus> = Vec::new();
+            let (mut before, mut now, mut is_told) = (Vec::new(), 0_i64, false);
+            for (number, happening) in happenings {
+                let name = ["a", "b", "c", "d", "e"][number];
+                match happening {
+                    Happening::Appear => drop(machines.entry(number).or_insert_with(|| machine(name))),
+                    Happening::Wait(seconds) => now += i64::from(seconds),
+                    Happening::Check(passes) => answers[number] = passes,
+                    Happening::Told => {
+                        is_told = true;
+                        reported = before.iter().map(|member: &AssignedMember| {
+                            let place = usize::from(member.name.as_bytes()[0] - b'a');
+                            let over = member.by.as_ref().is_some_and(|by| by.0 <= second(now));
+                            let status = match member.duty {
+                                DutyWord::Serve if answers[place] => "active",
+                                DutyWord::Serve => "adding",
+                                DutyWord::Rest => if over { "disabled" } else { "disabling" },
+                                DutyWord::Leave => if over { "removed" } else { "draining" },
+                            };
+                            MemberStatus { name: member.name.clone(), status: status.to_owned(), ..MemberStatus::default() }
+                        }).collect();
+                    }
+                    _ => {}
+                }
+                if let Some(machine) = machines.get_mut(&number) {
+                    match happening {
+                        Happening::Delete => drop(machine.going_since.get_or_insert(second(now))),
+                        Happening::Disable => machine.is_disabled = true,
+                        Happening::Enable => machine.is_disabled = false,
+                        Happening::Unselect => machine.is_selected = false,
+                        _ => {}
+                    }
+                }
+                let candidates: Vec<Candidate> = machines.values().cloned().collect();
+                let situation = Situation {
+                    candidates: &candidates,
+                    before: &before,
+                    told: &reported,
+                    is_told_of_this: is_told,
+                    drain: DRAIN,
+                    everything_goes: false,
+                    now: second(now),
+                };
+                let decided = situation.decide();
+                let mut taking_time = 0;
+                for candidate in &candidates {
+                    let member = decided.members.iter().find(|member| member.name == candidate.name);
+                    let released = decided.released.contains(&candidate.name);
+                    if candidate.is_disabled {
+                        prop_assert!(member.is_none_or(|member| member.duty != DutyWord::Serve), "{candidate:?}");
+                    }
+                    let Some(since) = candidate.going_since else { continue };
+                    if second(now) >= later(later(since, DRAIN), GRACE) {
+                        prop_assert!(released, "{candidate:?} waits for ever: {decided:?}");
+                    }
+                    let has_time = member.is_some_and(|member| member.by.as_ref().is_some_and(|by| by.0 > second(now)));
+                    taking_time += usize::from(has_time && !released);
+                    if member.is_some_and(|member| member.duty == DutyWord::Serve) {
+                        prop_assert!(!situation.another_answers(&candidate.name), "{candidate:?}");
+                    }
+                }
+                prop_assert!(taking_time <= 1, "{decided:?}");
+                // Deciding again gives the same.
+                let again = Situation { before: &decided.members, is_told_of_this: is_told && decided.members == before, ..situation.clone() };
+                prop_assert_eq!(&again.decide().members, &decided.members);
+                is_told &= decided.members == before;
+                before = decided.members;
+                for name in &decided.released {
+                    machines.retain(|_, machine| machine.name != *name || machine.going_since.is_none());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! `LoadBalancers` of clusters that Cluster API makes.
+//!
+//! ```text
+//!  LoadBalancer, Cluster, Machines ─▶ membership, endpoint ─▶ assignment of the provider's object ─▶ provider
+//!       ▲                                                                                              │
+//!       └── conditions, targets; annotations that hold Machines ◀── status of the provider's object ◀──┘
+//! ```
+
+mod asked;
+mod conditions;
+mod controller;
+mod endpoints;
+mod kinds;
+mod membership;
+mod probe;
+pub(crate) mod queue;
+mod reconcile;
+pub(crate) mod shelf;
+pub(crate) mod thing;
+
+pub use controller::{LoadBalancerSettings, LoadBalancers};

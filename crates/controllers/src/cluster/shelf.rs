@@ -1,0 +1,204 @@
+//! Objects of one kind as the API has them: what a watch tells, and what we wrote and it has not told of yet.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use futures_util::{StreamExt, pin_mut};
+use kube::Client;
+use kube::api::Api;
+use kube::core::ApiResource;
+use kube::runtime::{WatchStreamExt, watcher};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+use tracing::warn;
+
+use super::thing::Thing;
+
+/// A namespace and a name.
+pub(crate) type Key = (String, String);
+
+/// The objects of one kind.
+pub(crate) struct Shelf<S, T> {
+    kept: Arc<Mutex<Kept<S, T>>>,
+    known: watch::Sender<Option<Result<(), String>>>,
+    resource: ApiResource,
+}
+
+struct Kept<S, T> {
+    objects: BTreeMap<Key, Arc<Thing<S, T>>>,
+    /// What went a short time ago, with its last version: an answer to a write may come after the news that it is gone.
+    gone: HashMap<Key, (u64, Instant)>,
+}
+
+/// For how long an answer to a write may be on its way.
+const ON_THE_WAY: Duration = Duration::from_secs(120);
+
+/// So many objects come at a time when all are listed.
+const PAGE: u32 = 100;
+
+impl<S, T> Shelf<S, T>
+where
+    S: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+    T: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    pub(crate) fn new(resource: ApiResource) -> Self {
+        Shelf {
+            kept: Arc::new(Mutex::new(Kept { objects: BTreeMap::new(), gone: HashMap::new() })),
+            known: watch::Sender::new(None),
+            resource,
+        }
+    }
+
+    /// Keeps it up to date until it is dropped; `tell` hears of every change once it is kept.
+    pub(crate) async fn watch(&self, client: Client, tell: impl Fn(&Thing<S, T>)) {
+        let api: Api<Thing<S, T>> = Api::all_with(client, &self.resource);
+        let events = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
+        pin_mut!(events);
+        let mut listed: HashSet<Key> = HashSet::new();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(object)) => {
+                    listed.insert(key(&object));
+                    if let Some(object) = self.keep(object) {
+                        tell(&object);
+                    }
+                }
+                Ok(watcher::Event::InitDone) => {
+                    let lost: Vec<Arc<Thing<S, T>>> = {
+                        let mut kept = self.kept();
+                        let lost = kept.objects.iter().filter(|(key, _)| !listed.contains(*key));
+                        let lost: Vec<_> = lost.map(|(_, object)| Arc::clone(object)).collect();
+                        for object in &lost {
+                            kept.objects.remove(&key(object));
+                        }
+                        lost
+                    };
+                    lost.iter().for_each(|object| tell(object));
+                    self.known.send_replace(Some(Ok(())));
+                }
+                Ok(watcher::Event::Apply(object)) => {
+                    if let Some(object) = self.keep(object) {
+                        tell(&object);
+                    }
+                }
+                Ok(watcher::Event::Delete(object)) => {
+                    {
+                        let (mut kept, now) = (self.kept(), Instant::now());
+                        kept.gone.retain(|_, (_, since)| now.duration_since(*since) < ON_THE_WAY);
+                        kept.gone.insert(key(&object), (version(&object), now));
+                        kept.objects.remove(&key(&object));
+                    }
+                    tell(&object);
+                }
+                Err(problem) => {
+                    warn!(kind = self.resource.kind, %problem, "objects cannot be watched");
+                    self.known.send_if_modified(|known| {
+                        let is_new = !matches!(known, Some(Ok(())));
+                        if is_new {
+                            *known = Some(Err(problem.to_string()));
+                        }
+                        is_new
+                    });
+                }
+            }
+        }
+    }
+
+    /// Waits until all are known, or until it is known why they are not.
+    pub(crate) async fn first_look(&self) -> Result<(), String> {
+        let mut known = self.known.subscribe();
+        let result = match known.wait_for(Option::is_some).await {
+            Ok(found) => found.clone(),
+            Err(_) => None,
+        };
+        result.unwrap_or(Ok(()))
+    }
+
+    /// Waits until all are known.
+    pub(crate) async fn ready(&self) {
+        let _ = self.known.subscribe().wait_for(|known| matches!(known, Some(Ok(())))).await;
+    }
+
+    /// Whether all are known.
+    pub(crate) fn is_known(&self) -> bool {
+        matches!(&*self.known.borrow(), Some(Ok(())))
+    }
+
+    pub(crate) fn resource(&self) -> &ApiResource {
+        &self.resource
+    }
+
+    pub(crate) fn get(&self, namespace: &str, name: &str) -> Option<Arc<Thing<S, T>>> {
+        self.kept().objects.get(&(namespace.to_owned(), name.to_owned())).cloned()
+    }
+
+    /// All of a namespace.
+    pub(crate) fn of(&self, namespace: &str) -> Vec<Arc<Thing<S, T>>> {
+        let from = (namespace.to_owned(), String::new());
+        let kept = self.kept();
+        let found = kept.objects.range(from..).take_while(|((found, _), _)| found == namespace);
+        found.map(|(_, object)| Arc::clone(object)).collect()
+    }
+
+    pub(crate) fn all(&self) -> Vec<Arc<Thing<S, T>>> {
+        self.kept().objects.values().cloned().collect()
+    }
+
+    /// Keeps what a write gave, or a watch told, if it is news.
+    pub(crate) fn keep(&self, mut object: Thing<S, T>) -> Option<Arc<Thing<S, T>>> {
+        // Who wrote which field is of no interest here, and half of an object.
+        object.0.metadata.managed_fields = None;
+        let (mut kept, key) = (self.kept(), key(&object));
+        let is_old = |other: u64| version(&object) < other;
+        if kept.gone.get(&key).is_some_and(|(gone, _)| is_old(*gone))
+            || kept.objects.get(&key).is_some_and(|found| is_old(version(found)))
+        {
+            return None;
+        }
+        let object = Arc::new(object);
+        kept.gone.remove(&key);
+        kept.objects.insert(key, Arc::clone(&object));
+        Some(object)
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept<S, T>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+pub(crate) fn key<S, T>(object: &Thing<S, T>) -> Key {
+    (object.namespace().to_owned(), object.name().to_owned())
+}
+
+/// Versions are numbers that grow.
+fn version<S, T>(object: &Thing<S, T>) -> u64 {
+    object.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::thing::Machine;
+    use portcullis_kube_api::cluster::{MachineSpec, MachineStatus};
+    use serde_json::json;
+
+    fn machine(name: &str, version: u64) -> Machine {
+        let metadata = json!({"namespace": "a", "name": name, "resourceVersion": version.to_string()});
+        serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    #[test]
+    fn the_newest_counts_whoever_tells_of_it() {
+        let shelf: Shelf<MachineSpec, MachineStatus> =
+            Shelf::new(ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
+        assert!(shelf.keep(machine("m", 5)).is_some());
+        assert!(shelf.keep(machine("m", 4)).is_none(), "a watch that is behind");
+        assert_eq!(version(&shelf.get("a", "m").unwrap()), 5);
+        shelf.kept().gone.insert(("a".to_owned(), "n".to_owned()), (7, Instant::now()));
+        assert!(shelf.keep(machine("n", 6)).is_none(), "an answer that comes late");
+        assert!(shelf.keep(machine("n", 8)).is_some());
+        assert_eq!((shelf.of("a").len(), shelf.of("b").len(), shelf.all().len()), (2, 0, 2));
+    }
+}

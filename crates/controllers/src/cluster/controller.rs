@@ -24,6 +24,8 @@ use crate::pause::pause;
 pub struct LoadBalancerSettings {
     /// Under which names the types are installed.
     pub flavour: Flavour,
+    /// Only those of this namespace, if one is given.
+    pub namespace: Option<String>,
     /// How many are dealt with at the same time.
     pub concurrency: u16,
     /// How often endpoints are asked whether they answer; never, if nothing is said.
@@ -65,18 +67,20 @@ impl LoadBalancers {
     pub async fn run(self) {
         let LoadBalancers { client, settings } = self;
         let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
-        let balancers = Arc::new(Shelf::new(resource(settings.flavour.load_balancer())));
+        let balancers =
+            Arc::new(Shelf::new(resource(settings.flavour.load_balancer()), settings.namespace.clone()));
+        let namespace = settings.namespace.as_deref();
         let context = Context {
-            clusters: Kinds::new(client.clone(), of_cluster(&balancers, &queue)),
-            machines: Kinds::new(client.clone(), of_machine(&balancers, &queue)),
-            planes: Kinds::new(client.clone(), of_plane(&balancers, &queue)),
-            infrastructures: Kinds::new(client.clone(), of_infrastructure(&balancers, &queue)),
+            clusters: Kinds::new(client.clone(), namespace, of_cluster(&balancers, &queue)),
+            machines: Kinds::new(client.clone(), namespace, of_machine(&balancers, &queue)),
+            planes: Kinds::new(client.clone(), namespace, of_plane(&balancers, &queue)),
+            infrastructures: Kinds::new(client.clone(), namespace, of_infrastructure(&balancers, &queue)),
             probes: Probes::new(settings.probe, Arc::clone(&queue)),
             events: Events::new(client.clone(), "load-balancer-controller", &settings.host),
             failures: Mutex::default(),
             balancers: Arc::clone(&balancers),
             client: client.clone(),
-            settings,
+            settings: settings.clone(),
         };
         let watching = balancers.watch(client, |balancer| queue.add(key(balancer)));
         let working = async {

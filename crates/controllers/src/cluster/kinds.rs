@@ -17,6 +17,7 @@ use super::thing::Thing;
 /// Kinds of which the same is read.
 pub(super) struct Kinds<S, T> {
     client: Client,
+    namespace: Option<String>,
     found: Mutex<Found<S, T>>,
     tell: Arc<Tell<S, T>>,
 }
@@ -41,10 +42,16 @@ where
 {
     pub(super) fn new(
         client: Client,
+        namespace: Option<&str>,
         tell: impl Fn(&str, &str, &Thing<S, T>) + Send + Sync + 'static,
     ) -> Self {
         let found = Found { shelves: HashMap::new(), missing: HashMap::new(), watching: JoinSet::new() };
-        Kinds { client, found: Mutex::new(found), tell: Arc::new(tell) }
+        Kinds {
+            client,
+            namespace: namespace.map(str::to_owned),
+            found: Mutex::new(found),
+            tell: Arc::new(tell),
+        }
     }
 
     /// The objects of a kind, once all are known; why not, if they cannot be.
@@ -97,6 +104,6 @@ where
             Err(error) => return Err(format!("{kind} of {group} cannot be looked up: {error}")),
         };
         let (resource, _) = found.recommended_kind(kind).ok_or_else(not_there)?;
-        Ok(Shelf::new(resource))
+        Ok(Shelf::new(resource, self.namespace.clone()))
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct Shelf<S, T> {
     kept: Arc<Mutex<Kept<S, T>>>,
     known: watch::Sender<Option<Result<(), String>>>,
     resource: ApiResource,
+    /// Only those of this namespace, if one is given.
+    namespace: Option<String>,
 }
 
 struct Kept<S, T> {
@@ -42,17 +44,21 @@ where
     S: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
     T: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    pub(crate) fn new(resource: ApiResource) -> Self {
+    pub(crate) fn new(resource: ApiResource, namespace: Option<String>) -> Self {
         Shelf {
             kept: Arc::new(Mutex::new(Kept { objects: BTreeMap::new(), gone: HashMap::new() })),
             known: watch::Sender::new(None),
             resource,
+            namespace,
         }
     }
 
     /// Keeps it up to date until it is dropped; `tell` hears of every change once it is kept.
     pub(crate) async fn watch(&self, client: Client, tell: impl Fn(&Thing<S, T>)) {
-        let api: Api<Thing<S, T>> = Api::all_with(client, &self.resource);
+        let api: Api<Thing<S, T>> = match &self.namespace {
+            Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
+            None => Api::all_with(client, &self.resource),
+        };
         let events = watcher(api, watcher::Config::default().page_size(PAGE)).default_backoff();
         pin_mut!(events);
         let mut listed: HashSet<Key> = HashSet::new();
@@ -192,7 +198,7 @@ mod tests {
     #[test]
     fn the_newest_counts_whoever_tells_of_it() {
         let shelf: Shelf<MachineSpec, MachineStatus> =
-            Shelf::new(ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()));
+            Shelf::new(ApiResource::erase::<k8s_openapi::api::core::v1::Node>(&()), None);
         assert!(shelf.keep(machine("m", 5)).is_some());
         assert!(shelf.keep(machine("m", 4)).is_none(), "a watch that is behind");
         assert_eq!(version(&shelf.get("a", "m").unwrap()), 5);

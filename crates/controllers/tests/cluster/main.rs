@@ -1,0 +1,8 @@
+//! Load balancers of clusters, on the real Kubernetes API with the real Cluster API.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod endpoints;
+mod members;
+mod scene;
+mod trouble;

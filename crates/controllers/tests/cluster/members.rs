@@ -1,0 +1,203 @@
+//! Who is a member, and when a Machine may go.
+
+use serde_json::{Value, json};
+
+use crate::scene::Scene;
+
+fn three(name: &'static str) -> Scene {
+    let scene = Scene::new(name);
+    scene.cluster("c", json!({}), json!({}));
+    for (number, machine) in ["one", "two", "three"].iter().enumerate() {
+        scene.control_plane("c", "lb", machine, &format!("10.0.0.{}", number + 1));
+    }
+    scene
+}
+
+const ALL: [(&str, &str); 3] = [("one", "active"), ("two", "active"), ("three", "active")];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_join_and_leave() {
+    let scene = three("members-life");
+    scene.balancer(
+        "c",
+        "lb",
+        json!({"drainTimeoutSeconds": 600, "endpoint": {"host": "api.example.com", "port": 443}}),
+    );
+    let _running = scene.look_after().await;
+    scene.until("all are members", || scene.assigned("lb") == ["one Serve", "three Serve", "two Serve"]);
+    let made = scene.get("labbalancer", "lb");
+    let assignment = &made["spec"]["assignment"];
+    assert_eq!(assignment["endpoint"], json!({"host": "api.example.com", "port": 443}));
+    assert_eq!(assignment["clusterName"], "c");
+    assert_eq!(assignment["listeners"][0]["port"], 443);
+    assert_eq!(assignment["listeners"][0]["targetPort"], 6443);
+    assert_eq!(assignment["listeners"][0]["healthCheck"]["path"], "/readyz");
+    assert_eq!(assignment["members"][0]["addresses"], json!(["10.0.0.1"]));
+    assert!(assignment.get("allowedSourceRanges").is_none(), "nothing was said, so everyone");
+    for machine in ["one", "two", "three"] {
+        assert!(scene.is_held(machine, "lb"), "{machine} is held before anybody hears of it");
+    }
+    scene.until("they say that they are being added", || {
+        scene.annotation("one", "loadbalancer.cluster.x-k8s.io/status").as_deref() == Some("adding")
+            && scene.annotation("one", "loadbalancer.cluster.x-k8s.io/member").as_deref() == Some("lb")
+    });
+    assert_eq!(scene.condition("lb", "Available").0, "False NoActiveMember");
+
+    scene.report("lb", "198.51.100.1", &ALL);
+    scene.until("they are active", || {
+        scene.annotation("three", "loadbalancer.cluster.x-k8s.io/status").as_deref() == Some("active")
+            && scene.condition("lb", "Available").0 == "True MembersActive"
+    });
+    let balancer = scene.get("loadbalancer", "lb");
+    assert_eq!(balancer["status"]["activeTargets"], json!(["one", "three", "two"]));
+    assert_eq!(balancer["status"]["targetKind"], "Machine.cluster.x-k8s.io");
+    assert_eq!(
+        balancer["status"]["targetSelector"],
+        "cluster.x-k8s.io/cluster-name=c,loadbalancer.cluster.x-k8s.io/name=lb"
+    );
+    assert_eq!(balancer["status"]["address"], "198.51.100.1");
+    assert_eq!(scene.condition("lb", "MembersUpToDate").0, "True UpToDate");
+    assert_eq!(scene.condition("lb", "InfrastructureReady").0, "True Made");
+    assert_eq!(scene.condition("lb", "Degraded").0, "False AsExpected");
+
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("it is to leave", || scene.assigned("lb")[0] == "one Leave");
+    scene.until("its deletion waits for us", || {
+        let machine = scene.get("machine", "one");
+        let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| {
+            condition["type"] == "Deleting"
+                && condition["reason"].as_str().is_some_and(|reason| reason.starts_with("WaitingForPre"))
+        })
+    });
+    assert_eq!(scene.status("lb", "one").as_deref(), Some("draining"));
+    scene.report("lb", "198.51.100.1", &[("one", "draining"), ("two", "active"), ("three", "active")]);
+    scene.until("it is known to drain", || {
+        scene.annotation("one", "loadbalancer.cluster.x-k8s.io/status").as_deref() == Some("draining")
+    });
+    assert!(scene.is_held("one", "lb"));
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active"), ("three", "active")]);
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    scene.until("it is forgotten", || scene.assigned("lb") == ["three Serve", "two Serve"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_disabled_stays_so_until_the_wish_changes() {
+    let scene = three("members-disabled");
+    scene.balancer("c", "lb", json!({}));
+    let _running = scene.look_after().await;
+    scene.until("all are members", || scene.assigned("lb").len() == 3);
+    scene.report("lb", "198.51.100.1", &ALL);
+    scene.kubectl(&["annotate", "machine", "two", "loadbalancer.cluster.x-k8s.io/disabled="]);
+    scene.until("it is kept aside", || scene.assigned("lb")[2] == "two Rest");
+    scene.until("that is told", || scene.status("lb", "two").as_deref() == Some("disabling"));
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "disabled"), ("three", "active")]);
+    scene.until("it is disabled", || {
+        scene.annotation("two", "loadbalancer.cluster.x-k8s.io/status").as_deref() == Some("disabled")
+    });
+    // Neither a change of something else nor a healthy answer brings it back.
+    scene.patch(
+        "loadbalancers.loadbalancer.portcullis.dev",
+        "lb",
+        &json!({"spec": {"allowedSourceRanges": []}}),
+    );
+    scene.until("the ranges are passed on", || {
+        scene.get("labbalancer", "lb")["spec"]["assignment"]["allowedSourceRanges"] == json!([])
+    });
+    assert_eq!(scene.assigned("lb")[2], "two Rest");
+    scene.patch(
+        "loadbalancers.loadbalancer.portcullis.dev",
+        "lb",
+        &json!({"spec": {"allowedSourceRanges": null}}),
+    );
+    scene.until("everyone may connect again", || {
+        scene.get("labbalancer", "lb")["spec"]["assignment"].get("allowedSourceRanges").is_none()
+    });
+    scene.kubectl(&["annotate", "machine", "two", "loadbalancer.cluster.x-k8s.io/disabled-"]);
+    scene.until("it serves again", || scene.assigned("lb")[2] == "two Serve");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_says_nothing_holds_nobody_for_ever() {
+    let scene = three("members-deadline");
+    scene.balancer("c", "lb", json!({"drainTimeoutSeconds": 0}));
+    let _running = scene.look_after().await;
+    scene.until("all are members", || scene.assigned("lb").len() == 3);
+    scene.report("lb", "198.51.100.1", &ALL);
+    scene.until("they are active", || scene.status("lb", "one").as_deref() == Some("active"));
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("it is to leave", || scene.assigned("lb")[0] == "one Leave");
+    // Thirty seconds later it is let go although nobody said anything.
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn labels_decide_who_is_meant() {
+    let scene = Scene::new("members-labels");
+    scene.cluster("c", json!({}), json!({}));
+    scene.machine("c", "worker", "10.0.0.9", json!({"role": "ingress"}));
+    scene.balancer("c", "lb", json!({
+        "selector": {"matchLabels": {"role": "ingress"}},
+        "listeners": [{"port": 443, "targetPort": 30443}, {"name": "http", "port": 80, "targetPort": 30080}],
+        "drainTimeoutSeconds": 600,
+    }));
+    let _running = scene.look_after().await;
+    scene.until("it is a member", || scene.assigned("lb") == ["worker Serve"]);
+    assert_eq!(
+        scene.get("labbalancer", "lb")["spec"]["assignment"]["listeners"][1]["healthCheck"]["protocol"],
+        "TCP"
+    );
+    scene.machine("c", "other", "10.0.0.10", json!({"role": "ingress"}));
+    scene.until("so is the other", || scene.assigned("lb") == ["other Serve", "worker Serve"]);
+    scene.report("lb", "198.51.100.1", &[("worker", "active"), ("other", "active")]);
+    scene.until("both are active", || scene.status("lb", "other").as_deref() == Some("active"));
+    scene.kubectl(&["label", "machine", "worker", "role-"]);
+    scene.until("it leaves, and nobody deletes it", || {
+        scene.assigned("lb") == ["other Serve", "worker Leave"]
+    });
+    scene.report("lb", "198.51.100.1", &[("worker", "removed"), ("other", "active")]);
+    scene.until("it has nothing of us left", || {
+        !scene.is_held("worker", "lb")
+            && scene.annotation("worker", "loadbalancer.cluster.x-k8s.io/member").is_none()
+    });
+    assert_eq!(scene.assigned("lb"), ["other Serve"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn other_kinds_can_be_members() {
+    let scene = Scene::new("members-kinds");
+    scene.cluster("c", json!({}), json!({}));
+    scene.apply(json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "web"}]},
+    }));
+    let status = json!({"status": {"podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}]}});
+    scene.kubectl(&[
+        "patch",
+        "pod",
+        "web",
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &status.to_string(),
+    ]);
+    scene.balancer(
+        "c",
+        "lb",
+        json!({
+            "targetKind": {"apiGroup": "", "kind": "Pod"},
+            "selector": {"matchLabels": {"app": "web"}},
+            "listeners": [{"port": 80}],
+        }),
+    );
+    let _running = scene.look_after().await;
+    scene.until("it is a member", || scene.assigned("lb") == ["web Serve"]);
+    scene.until("its kind is told", || scene.get("loadbalancer", "lb")["status"]["targetKind"] == "Pod");
+    assert_eq!(
+        scene.get("pod", "web")["metadata"]["annotations"]["loadbalancer.cluster.x-k8s.io/member"],
+        "lb"
+    );
+    let annotations = scene.get("pod", "web")["metadata"]["annotations"].to_string();
+    assert!(!annotations.contains("hook"), "nothing holds a Pod: {annotations}");
+}

@@ -1,0 +1,286 @@
+//! A namespace of a management cluster, with the real Cluster API beside ours. What makes Machines and load balancers are doubles:
+//! objects that say what the test wants them to.
+
+use std::sync::LazyLock;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use portcullis_controllers::cluster::{LoadBalancerSettings, LoadBalancers};
+use portcullis_kube_api::cluster::{Flavour, crds};
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+use portcullis_testkit::{ClusterApi, eventually, kubernetes};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+/// What makes clusters, machines and load balancers, and does nothing by itself: only what the contracts ask for.
+fn doubles() -> String {
+    let kind = |kind: &str, subresources: Value| {
+        let plural = format!("{}s", kind.to_ascii_lowercase());
+        json!({
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": format!("{plural}.infrastructure.cluster.x-k8s.io"),
+                "labels": {"cluster.x-k8s.io/v1beta2": "v1", "cluster.x-k8s.io/v1beta1": "v1"},
+            },
+            "spec": {
+                "group": "infrastructure.cluster.x-k8s.io",
+                "names": {"kind": kind, "plural": plural},
+                "scope": "Namespaced",
+                "versions": [{
+                    "name": "v1", "served": true, "storage": true, "subresources": subresources,
+                    "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
+                }],
+            },
+        })
+        .to_string()
+    };
+    let all = [
+        kind("LabCluster", json!({})),
+        kind("LabMachine", json!({})),
+        kind("LabBalancer", json!({"status": {}})),
+    ];
+    all.join("\n---\n")
+}
+
+/// The Kubernetes API that tests of this process share, with Cluster API and our types in it.
+pub(crate) static MANAGEMENT: LazyLock<Management> = LazyLock::new(|| {
+    let kubernetes = kubernetes();
+    let cluster_api = ClusterApi::start(kubernetes);
+    let ours: Vec<String> = crds(Flavour::Own).iter().map(Value::to_string).collect();
+    kubernetes.apply_types(&ours.join("\n---\n")).unwrap();
+    kubernetes.apply_types(&doubles()).unwrap();
+    Management { kubernetes, _cluster_api: cluster_api }
+});
+
+pub(crate) struct Management {
+    kubernetes: &'static Kubernetes,
+    _cluster_api: ClusterApi,
+}
+
+pub(crate) struct Scene {
+    pub(crate) kubernetes: &'static Kubernetes,
+    pub(crate) name: &'static str,
+}
+
+/// Who looks after it, until it is dropped.
+pub(crate) struct Running(JoinHandle<()>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(crate) async fn client(kubernetes: &Kubernetes) -> kube::Client {
+    let file = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    kube::Client::try_from(config).unwrap()
+}
+
+impl Scene {
+    pub(crate) fn new(name: &'static str) -> Self {
+        let kubernetes = MANAGEMENT.kubernetes;
+        kubernetes.kubectl(&["create", "namespace", name]).unwrap();
+        Scene { kubernetes, name }
+    }
+
+    /// Looks after the load balancers of the namespace.
+    pub(crate) async fn look_after(&self) -> Running {
+        let settings = LoadBalancerSettings {
+            flavour: Flavour::Own,
+            namespace: Some(self.name.to_owned()),
+            concurrency: 4,
+            probe: None,
+            host: "test".to_owned(),
+        };
+        let balancers = LoadBalancers::new(client(self.kubernetes).await, settings);
+        Running(tokio::spawn(balancers.run()))
+    }
+
+    pub(crate) fn apply(&self, object: Value) {
+        let mut object = object;
+        object["metadata"]["namespace"] = json!(self.name);
+        // The manager's webhooks may take a moment to answer at first.
+        eventually("the API takes it", || self.kubernetes.apply(&object.to_string()).is_ok());
+    }
+
+    /// A Cluster whose infrastructure is there. What is given goes into its spec.
+    pub(crate) fn cluster(&self, name: &str, metadata: Value, spec: Value) {
+        self.apply(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1",
+            "kind": "LabCluster",
+            "metadata": {"name": name},
+            "spec": {},
+            "status": {"initialization": {"provisioned": true}},
+        }));
+        let mut cluster = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2",
+            "kind": "Cluster",
+            "metadata": {"name": name},
+            "spec": {"infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabCluster", "name": name}},
+        });
+        merge(&mut cluster["metadata"], metadata);
+        merge(&mut cluster["spec"], spec);
+        self.apply(cluster);
+    }
+
+    /// A Machine of a cluster with these labels, whose infrastructure has this address.
+    pub(crate) fn machine(&self, cluster: &str, name: &str, address: &str, labels: Value) {
+        self.apply(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1",
+            "kind": "LabMachine",
+            "metadata": {"name": name},
+            "spec": {"providerID": format!("lab://{}/{name}", self.name)},
+            "status": {
+                "initialization": {"provisioned": true},
+                "addresses": [{"type": "InternalIP", "address": address}],
+            },
+        }));
+        let mut all = json!({"cluster.x-k8s.io/cluster-name": cluster});
+        merge(&mut all, labels);
+        self.apply(json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2",
+            "kind": "Machine",
+            "metadata": {"name": name, "labels": all},
+            "spec": {
+                "clusterName": cluster,
+                "bootstrap": {"dataSecretName": "none"},
+                "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabMachine", "name": name},
+            },
+        }));
+    }
+
+    /// A Machine of a control plane behind a load balancer.
+    pub(crate) fn control_plane(&self, cluster: &str, balancer: &str, name: &str, address: &str) {
+        let labels =
+            json!({"cluster.x-k8s.io/control-plane": "", "loadbalancer.cluster.x-k8s.io/name": balancer});
+        self.machine(cluster, name, address, labels);
+    }
+
+    /// A load balancer, and what makes it.
+    pub(crate) fn balancer(&self, cluster: &str, name: &str, spec: Value) {
+        self.maker(name);
+        let mut all = json!({
+            "clusterName": cluster,
+            "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": name},
+        });
+        merge(&mut all, spec);
+        self.apply(json!({
+            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+            "kind": "LoadBalancer",
+            "metadata": {"name": name},
+            "spec": all,
+        }));
+    }
+
+    /// What makes a load balancer.
+    pub(crate) fn maker(&self, name: &str) {
+        self.apply(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1",
+            "kind": "LabBalancer",
+            "metadata": {"name": name},
+            "spec": {},
+        }));
+    }
+
+    pub(crate) fn kubectl(&self, arguments: &[&str]) -> String {
+        let mut all = vec!["--namespace", self.name];
+        all.extend(arguments);
+        self.kubernetes.kubectl(&all).unwrap()
+    }
+
+    /// An object, or null.
+    pub(crate) fn get(&self, kind: &str, name: &str) -> Value {
+        let kind = match kind {
+            "loadbalancer" => "loadbalancers.loadbalancer.portcullis.dev",
+            other => other,
+        };
+        let found = self.kubernetes.kubectl(&["--namespace", self.name, "get", kind, name, "-o", "json"]);
+        found.map_or(Value::Null, |text| serde_json::from_str(&text).unwrap())
+    }
+
+    pub(crate) fn patch(&self, kind: &str, name: &str, patch: &Value) {
+        self.kubectl(&["patch", kind, name, "--type=merge", "-p", &patch.to_string()]);
+    }
+
+    /// What makes a load balancer says that it did what it was asked for last, and where it is found.
+    pub(crate) fn report(&self, name: &str, address: &str, members: &[(&str, &str)]) {
+        let generation = self.get("labbalancer", name)["metadata"]["generation"].clone();
+        let members: Vec<Value> =
+            members.iter().map(|(name, status)| json!({"name": name, "status": status})).collect();
+        let status = json!({"status": {
+            "observedGeneration": generation,
+            "initialization": {"provisioned": true},
+            "address": address,
+            "members": members,
+            "conditions": [{"type": "Ready", "status": "True", "reason": "Made", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        }});
+        self.kubectl(&[
+            "patch",
+            "labbalancer",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &status.to_string(),
+        ]);
+    }
+
+    /// What a provider is asked of members: `one Serve`, `two Leave`.
+    pub(crate) fn assigned(&self, name: &str) -> Vec<String> {
+        let made = self.get("labbalancer", name);
+        let members = made["spec"]["assignment"]["members"].as_array().cloned().unwrap_or_default();
+        members
+            .iter()
+            .map(|member| {
+                format!("{} {}", member["name"].as_str().unwrap(), member["duty"].as_str().unwrap())
+            })
+            .collect()
+    }
+
+    /// An annotation of a Machine.
+    pub(crate) fn annotation(&self, machine: &str, key: &str) -> Option<String> {
+        let found = self.get("machine", machine);
+        found["metadata"]["annotations"][key].as_str().map(str::to_owned)
+    }
+
+    /// Whether a Machine's deletion is held for a load balancer, by both hooks.
+    pub(crate) fn is_held(&self, machine: &str, balancer: &str) -> bool {
+        ["pre-drain", "pre-terminate"].iter().all(|when| {
+            let key = format!("{when}.delete.hook.machine.cluster.x-k8s.io/{balancer}");
+            self.annotation(machine, &key).is_some()
+        })
+    }
+
+    /// Where a load balancer says that a member is.
+    pub(crate) fn status(&self, balancer: &str, member: &str) -> Option<String> {
+        let found = self.get("loadbalancer", balancer);
+        let targets = found["status"]["targets"].as_array()?.clone();
+        let target = targets.into_iter().find(|target| target["name"] == member)?;
+        target["status"].as_str().map(str::to_owned)
+    }
+
+    /// A condition of a load balancer, as status and reason, and its message.
+    pub(crate) fn condition(&self, balancer: &str, type_: &str) -> (String, String) {
+        let found = self.get("loadbalancer", balancer);
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let found = conditions.iter().find(|condition| condition["type"] == type_);
+        found.map_or_else(Default::default, |condition| {
+            let state = format!("{} {}", text(&condition["status"]), text(&condition["reason"]));
+            (state, text(&condition["message"]))
+        })
+    }
+
+    #[track_caller]
+    pub(crate) fn until(&self, what: &str, is: impl FnMut() -> bool) {
+        eventually(what, is);
+    }
+}
+
+fn merge(into: &mut Value, from: Value) {
+    let Value::Object(fields) = from else { return };
+    for (key, value) in fields {
+        into[key] = value;
+    }
+}

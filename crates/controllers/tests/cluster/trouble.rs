@@ -1,0 +1,177 @@
+//! Pauses, deletion, moves, and what is wrong.
+
+use serde_json::{Value, json};
+
+use crate::scene::Scene;
+
+const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
+
+fn two(name: &'static str) -> Scene {
+    let scene = Scene::new(name);
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "one", "10.0.0.1");
+    scene.control_plane("c", "lb", "two", "10.0.0.2");
+    scene.balancer("c", "lb", json!({"drainTimeoutSeconds": 600}));
+    scene
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_while_it_is_paused() {
+    let scene = two("trouble-paused");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.status("lb", "two").as_deref() == Some("active"));
+    scene.patch("cluster", "c", &json!({"spec": {"paused": true}}));
+    scene.until("that is told", || scene.condition("lb", "Paused").0 == "True Paused");
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.kubectl(&["annotate", "machine", "two", "loadbalancer.cluster.x-k8s.io/disabled="]);
+    scene.control_plane("c", "lb", "three", "10.0.0.3");
+    // Long enough for what would have happened at once otherwise.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"]);
+    assert!(scene.is_held("one", "lb"));
+    scene.patch("cluster", "c", &json!({"spec": {"paused": false}}));
+    scene.until("all of it is done then", || {
+        scene.assigned("lb").iter().any(|member| member == "two Rest")
+            && scene.assigned("lb").iter().any(|member| member == "three Serve")
+    });
+    scene.until("it is not paused", || scene.condition("lb", "Paused").0 == "False NotPaused");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_cluster_everything_goes() {
+    let scene = two("trouble-cluster");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.status("lb", "two").as_deref() == Some("active"));
+    scene.kubectl(&["delete", "cluster", "c", "--wait=false"]);
+    for machine in ["one", "two"] {
+        scene.until("nobody waits for us", || scene.get("machine", machine) == Value::Null);
+    }
+    scene.until("the load balancer goes", || scene.get("loadbalancer", "lb") == Value::Null);
+    scene.until("what makes it goes", || scene.get("labbalancer", "lb") == Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_that_goes_leaves_nothing_behind() {
+    let scene = two("trouble-deleted");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    // What makes it has something to take away first.
+    scene.patch("labbalancer", "lb", &json!({"metadata": {"finalizers": ["test/hold"]}}));
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
+    scene.until("its provider is told", || {
+        scene.get("labbalancer", "lb")["metadata"].get("deletionTimestamp").is_some()
+    });
+    scene.until("it says so", || scene.condition("lb", "Deleting").0 == "True Deleting");
+    scene.patch("labbalancer", "lb", &json!({"metadata": {"finalizers": null}}));
+    scene.until("it is gone", || scene.get("loadbalancer", "lb") == Value::Null);
+    for machine in ["one", "two"] {
+        assert!(!scene.is_held(machine, "lb"));
+        assert_eq!(scene.annotation(machine, "loadbalancer.cluster.x-k8s.io/member"), None);
+        assert_eq!(scene.annotation(machine, "loadbalancer.cluster.x-k8s.io/status"), None);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_moved_away_takes_nothing_along() {
+    let scene = two("trouble-moved");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    // As clusterctl does it: the mark, then the finalizers, then the deletion, of one object after the other.
+    for (kind, name) in [(BALANCERS, "lb"), ("labbalancer", "lb")] {
+        scene.kubectl(&["annotate", kind, name, "clusterctl.cluster.x-k8s.io/delete-for-move="]);
+    }
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert!(scene.get("labbalancer", "lb")["metadata"].get("deletionTimestamp").is_none());
+    assert!(scene.is_held("one", "lb"), "it is held on the other side, too");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_told_and_changes_nothing() {
+    let scene = two("trouble-wrong");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    let before = scene.get("labbalancer", "lb")["spec"].clone();
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": ["10.0.0.0/8", "nowhere"]}}));
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True InvalidSpec");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(message.contains("spec.allowedSourceRanges[1]") && message.contains("nowhere"), "{message}");
+    assert_eq!(scene.get("labbalancer", "lb")["spec"], before);
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": ["10.0.0.0/8"]}}));
+    scene.until("it is right again", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+    assert_eq!(
+        scene.get("labbalancer", "lb")["spec"]["assignment"]["allowedSourceRanges"],
+        json!(["10.0.0.0/8"])
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_provider_that_nobody_knows_is_named() {
+    let scene = two("trouble-unknown");
+    let reference = json!({"apiGroup": "example.com", "kind": "MoonBalancer", "name": "lb"});
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+    let _running = scene.look_after().await;
+    scene.until("that is told", || scene.condition("lb", "InfrastructureReady").0 == "False UnknownKind");
+    let (_, message) = scene.condition("lb", "InfrastructureReady");
+    assert!(message.contains("MoonBalancer") && message.contains("example.com"), "{message}");
+    let missing =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "none"});
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": missing}}));
+    scene.until("one that is not there, too", || {
+        scene.condition("lb", "InfrastructureReady").0 == "False NotFound"
+    });
+    scene.maker("none");
+    scene.until("it is taken up when it comes", || scene.assigned("none").len() == 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_has_one_load_balancer() {
+    let scene = two("trouble-two");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    let selector = json!({"matchLabels": {"loadbalancer.cluster.x-k8s.io/name": "lb"}});
+    scene.balancer("c", "second", json!({"selector": selector}));
+    scene.until("the second one is told", || {
+        scene.condition("second", "MembersUpToDate").0 == "False MemberOfAnother"
+    });
+    let (_, message) = scene.condition("second", "MembersUpToDate");
+    assert!(message.contains("one is a member of lb"), "{message}");
+    assert_eq!(scene.assigned("second"), [""; 0]);
+    scene.kubectl(&["delete", BALANCERS, "lb"]);
+    scene.until("it has them when the first is gone", || scene.assigned("second").len() == 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn at_rest_nothing_is_written() {
+    let scene = two("trouble-rest");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    let versions = || {
+        let version = |kind: &str, name: &str| scene.get(kind, name)["metadata"]["resourceVersion"].clone();
+        [
+            version("loadbalancer", "lb"),
+            version("labbalancer", "lb"),
+            version("machine", "one"),
+            version("cluster", "c"),
+        ]
+    };
+    // Cluster API itself comes to rest, too.
+    let mut before = versions();
+    scene.until("everybody is at rest", || {
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        let now = versions();
+        let is_same = now == before;
+        before = now;
+        is_same
+    });
+    drop(_running);
+    let _again = scene.look_after().await;
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    assert_eq!(versions()[..3], before[..3], "a start finds all of it as it should be");
+}

@@ -10,6 +10,7 @@ mod asked;
 mod conditions;
 mod controller;
 mod endpoints;
+mod infrastructure;
 mod kinds;
 mod membership;
 mod probe;
@@ -19,3 +20,4 @@ pub(crate) mod shelf;
 pub(crate) mod thing;
 
 pub use controller::{LoadBalancerSettings, LoadBalancers};
+pub use infrastructure::{InfrastructureSettings, Infrastructures};

@@ -76,6 +76,8 @@ fn load_balancer_spec() -> Value {
 
 fn aws_nlb() -> Map<String, Value> {
     fields(json!({
+        "region": text("The region; the configuration's, if nothing is said."),
+        "vpc": text("The VPC; the configuration's, if nothing is said."),
         "name": text("Its name; one is made up where nothing is said."),
         "scheme": choice("From where it can be reached.", &["internet-facing", "internal"]),
         "ipAddressType": choice("The families that it has.", &["ipv4", "dualstack"]),

@@ -22,7 +22,8 @@ pub use crds::crds;
 pub use hooks::{Hooks, hooks};
 pub use object::Object;
 pub use providers::{
-    AddressPool, AwsNlbSpec, HaProxyLoadBalancerSpec, InfrastructureSpec, OvnLoadBalancerSpec, TargetType,
+    AWS_HOLD, AWS_REGION, AWS_VPC, AddressPool, AwsNlbSpec, HaProxyLoadBalancerSpec, InfrastructureSpec,
+    OVN_ROUTERS, OVN_SWITCHES, OvnLoadBalancerSpec, ProviderSpec, TargetType,
 };
 pub use spec::{
     Endpoint, HealthCheckSpec, ListenerSpec, LoadBalancerSpec, Selection, TargetKind, selector_text,

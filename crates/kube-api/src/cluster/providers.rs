@@ -3,10 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 
+use portcullis_core::{Family, LoadBalancer, Owner, Scheme, Target, Want};
 use serde::{Deserialize, Serialize};
 
-use super::assignment::Assignment;
+use super::assignment::{Assignment, Unusable};
 use super::capi::Reference;
 use super::object::null_is_default;
 
@@ -25,6 +27,12 @@ pub struct AwsNlbSpec {
     /// What is asked of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assignment: Option<Assignment>,
+    /// The region; the configuration's, if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+    /// The VPC; the configuration's, if nothing is said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vpc: Option<String>,
     /// Its name; one is made up where nothing is said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -135,4 +143,201 @@ pub struct OvnLoadBalancerSpec {
     /// Logical routers that it is on.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub routers: Vec<String>,
+}
+
+/// What a provider of ours makes load balancers from.
+pub trait ProviderSpec: Default + serde::de::DeserializeOwned {
+    /// What is asked of it.
+    fn assignment(&self) -> Option<&Assignment>;
+
+    /// What that means, in words of the core.
+    fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable>;
+}
+
+/// What AWS is told of a load balancer has these keys, as the annotations of Services have them.
+const AWS: &str = "service.beta.kubernetes.io/aws-load-balancer-";
+
+/// The VPC that a load balancer is in, among what is said to the provider.
+pub const AWS_VPC: &str = "portcullis.dev/aws-vpc";
+
+/// The region that it is in.
+pub const AWS_REGION: &str = "portcullis.dev/aws-region";
+
+/// For how long a member is held after it was taken out.
+pub const AWS_HOLD: &str = "portcullis.dev/aws-hold-seconds";
+
+/// Logical switches whose ports reach a load balancer directly, among what is said to the provider.
+pub const OVN_SWITCHES: &str = "portcullis.dev/ovn-switches";
+
+/// Logical routers that it is on.
+pub const OVN_ROUTERS: &str = "portcullis.dev/ovn-routers";
+
+impl ProviderSpec for AwsNlbSpec {
+    fn assignment(&self) -> Option<&Assignment> {
+        self.assignment.as_ref()
+    }
+
+    fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable> {
+        let assignment = self.assignment.as_ref().ok_or_else(|| Unusable::new("nothing is asked of it"))?;
+        // Who does not say that everybody may look for it is not found by everybody.
+        let (scheme, word) = match self.scheme.as_deref() {
+            Some("internet-facing") => (Scheme::InternetFacing, "internet-facing"),
+            _ => (Scheme::Internal, "internal"),
+        };
+        let families: &[Family] =
+            if self.ip_address_type.as_deref() == Some("dualstack") { &Family::ALL } else { &[Family::V4] };
+        let mut parameters = BTreeMap::new();
+        let mut say = |key: &str, value: Option<String>| {
+            parameters
+                .extend(value.filter(|value| !value.is_empty()).map(|value| (format!("{AWS}{key}"), value)));
+        };
+        let pairs = |pairs: &BTreeMap<String, String>| {
+            pairs.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+        };
+        say("scheme", Some(word.to_owned()));
+        say("name", self.name.clone());
+        say("ip-address-type", self.ip_address_type.clone());
+        say("subnets", Some(self.subnets.join(",")));
+        say("eip-allocations", Some(self.elastic_addresses.join(",")));
+        say("security-groups", Some(self.security_groups.join(",")));
+        say("cross-zone-load-balancing-enabled", self.cross_zone.map(|on| on.to_string()));
+        say("additional-resource-tags", Some(pairs(&self.tags)));
+        say("attributes", Some(pairs(&self.attributes)));
+        let target = match self.target_type.unwrap_or_default() {
+            TargetType::Instance => "instance",
+            TargetType::Ip => "ip",
+        };
+        say("nlb-target-type", Some(target.to_owned()));
+        let mut of_targets = BTreeMap::from([(
+            "deregistration_delay.timeout_seconds".to_owned(),
+            assignment.drain_timeout_seconds.min(3600).to_string(),
+        )]);
+        let flags = [
+            ("preserve_client_ip.enabled", self.preserve_client_ip),
+            ("proxy_protocol_v2.enabled", self.proxy_protocol),
+        ];
+        of_targets.extend(flags.iter().filter_map(|(key, on)| Some(((*key).to_owned(), (*on)?.to_string()))));
+        say("target-group-attributes", Some(pairs(&of_targets)));
+        for (key, value) in [
+            (AWS_VPC, self.vpc.clone()),
+            (AWS_REGION, self.region.clone()),
+            (AWS_HOLD, self.hold_seconds.map(|seconds| seconds.to_string())),
+        ] {
+            parameters.extend(value.map(|value| (key.to_owned(), value)));
+        }
+        let wanted = assignment.load_balancer(scheme, families.iter().copied())?;
+        Ok(want(owner, uid, wanted, parameters))
+    }
+}
+
+impl ProviderSpec for OvnLoadBalancerSpec {
+    fn assignment(&self) -> Option<&Assignment> {
+        self.assignment.as_ref()
+    }
+
+    fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable> {
+        let assignment = self.assignment.as_ref().ok_or_else(|| Unusable::new("nothing is asked of it"))?;
+        let mut addresses = self.addresses.clone();
+        // Where clients look for it is where it is, if that is an address.
+        let given: Option<IpAddr> =
+            assignment.endpoint.as_ref().and_then(|endpoint| endpoint.host.parse().ok());
+        if addresses.is_empty() {
+            addresses.extend(given);
+        }
+        if addresses.is_empty() {
+            return Err(Unusable::new(
+                "it has no address, and OVN has none to give: name one in spec.addresses",
+            ));
+        }
+        let families: std::collections::BTreeSet<Family> =
+            addresses.iter().copied().map(Family::of).collect();
+        let wanted = assignment.load_balancer(Scheme::Internal, families)?;
+        let wanted = wanted.with_addresses(addresses).map_err(Unusable::new)?;
+        let lists = [(OVN_SWITCHES, &self.switches), (OVN_ROUTERS, &self.routers)];
+        let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
+        let parameters = lists.map(|(key, list)| (key.to_owned(), list.join(","))).collect();
+        Ok(want(owner, uid, wanted, parameters))
+    }
+}
+
+impl ProviderSpec for HaProxyLoadBalancerSpec {
+    fn assignment(&self) -> Option<&Assignment> {
+        self.assignment.as_ref()
+    }
+
+    fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable> {
+        let assignment = self.assignment.as_ref().ok_or_else(|| Unusable::new("nothing is asked of it"))?;
+        let wanted = assignment.load_balancer(Scheme::Internal, Family::ALL)?;
+        let wanted = wanted.with_addresses(self.addresses.clone()).map_err(Unusable::new)?;
+        Ok(want(owner, uid, wanted, BTreeMap::new()))
+    }
+}
+
+fn want(owner: Owner, uid: String, wanted: LoadBalancer, parameters: BTreeMap<String, String>) -> Want {
+    Want { owner, uid, target: Target::Present(wanted), parameters, nodes: Arc::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn owner() -> Owner {
+        Owner::new("c", "AWSNLB", Some("a".to_owned()), "lb").unwrap()
+    }
+
+    fn assignment() -> Value {
+        json!({"loadBalancer": "lb", "clusterName": "c", "generation": 1, "drainTimeoutSeconds": 20,
+            "listeners": [{"port": 443, "targetPort": 6443}], "members": []})
+    }
+
+    #[test]
+    fn aws_hears_it_in_the_words_of_annotations() {
+        let spec: AwsNlbSpec = serde_json::from_value(json!({
+            "assignment": assignment(), "subnets": ["subnet-1", "subnet-2"], "crossZone": true, "preserveClientIP": false,
+            "targetType": "ip", "vpc": "vpc-1", "holdSeconds": 5, "tags": {"a": "b"},
+        }))
+        .unwrap();
+        let want = spec.want(owner(), "uid".to_owned()).unwrap();
+        let said: Vec<String> = want
+            .parameters
+            .iter()
+            .map(|(key, value)| format!("{} {value}", key.strip_prefix(AWS).unwrap_or(key)))
+            .collect();
+        assert_eq!(
+            said,
+            [
+                "portcullis.dev/aws-hold-seconds 5",
+                "portcullis.dev/aws-vpc vpc-1",
+                "additional-resource-tags a=b",
+                "cross-zone-load-balancing-enabled true",
+                "nlb-target-type ip",
+                "scheme internal",
+                "subnets subnet-1,subnet-2",
+                "target-group-attributes deregistration_delay.timeout_seconds=20,preserve_client_ip.enabled=false",
+            ]
+        );
+        let open: AwsNlbSpec =
+            serde_json::from_value(json!({"assignment": assignment(), "scheme": "internet-facing"})).unwrap();
+        let Target::Present(wanted) = open.want(owner(), String::new()).unwrap().target else { panic!() };
+        assert_eq!(wanted.scheme(), Scheme::InternetFacing);
+    }
+
+    #[test]
+    fn ovn_needs_an_address() {
+        let mut spec = json!({"assignment": assignment(), "switches": ["a", "b"]});
+        let read = |spec: &Value| serde_json::from_value::<OvnLoadBalancerSpec>(spec.clone()).unwrap();
+        let without = read(&spec).want(owner(), String::new()).unwrap_err();
+        assert!(without.to_string().contains("spec.addresses"), "{without}");
+        spec["assignment"]["endpoint"] = json!({"host": "192.0.2.1", "port": 443});
+        let want = read(&spec).want(owner(), String::new()).unwrap();
+        let Target::Present(wanted) = want.target else { panic!() };
+        assert_eq!(wanted.addresses(), ["192.0.2.1".parse::<IpAddr>().unwrap()]);
+        assert_eq!(want.parameters[OVN_SWITCHES], "a,b");
+        spec["addresses"] = json!(["2001:db8::1"]);
+        let Target::Present(wanted) = read(&spec).want(owner(), String::new()).unwrap().target else {
+            panic!()
+        };
+        assert_eq!(wanted.families().len(), 1);
+    }
 }

@@ -1,0 +1,415 @@
+//! What makes load balancers by a provider of ours: an object with an assignment becomes a want, and what the provider reports
+//! becomes its status.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, Patch, PatchParams};
+use kube::{Client, Resource};
+use portcullis_core::{Enforcement, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want};
+use portcullis_kube_api::cluster::{
+    Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,
+    MemberStatus, ProviderSpec, is_moving_away, is_paused, set_condition,
+};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::conditions;
+use super::kinds::Kinds;
+use super::queue::Queue;
+use super::shelf::{Key, Shelf, key};
+use super::thing::{Thing, resource};
+use crate::events::{Events, Weight};
+use crate::pause::pause;
+
+/// How a provider's objects are looked after.
+#[derive(Clone, Debug)]
+pub struct InfrastructureSettings {
+    /// What these objects are.
+    pub kind: Kind,
+    /// Only those of this namespace, if one is given.
+    pub namespace: Option<String>,
+    /// How many are dealt with at the same time.
+    pub concurrency: u16,
+    /// How often everything is looked at by few calls.
+    pub resync: Duration,
+    /// How often members that are on their way are looked at.
+    pub look: Duration,
+    /// Who this is, in Events.
+    pub host: String,
+}
+
+/// How long is waited after a failure, at first and at most.
+const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
+
+/// Has a provider make the load balancers of objects of its kind.
+#[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
+pub struct Infrastructures<P, S> {
+    client: Client,
+    provider: P,
+    settings: InfrastructureSettings,
+    of: std::marker::PhantomData<S>,
+}
+
+struct Context<P, S> {
+    client: Client,
+    provider: P,
+    settings: InfrastructureSettings,
+    objects: Arc<Shelf<S, InfrastructureStatus>>,
+    clusters: Kinds<ClusterSpec, ClusterStatus>,
+    queue: Arc<Queue<Key>>,
+    events: Events,
+    failures: Mutex<HashMap<Key, u32>>,
+    /// Whose what is, so that news of an owner find their object.
+    owners: Mutex<HashMap<Owner, Key>>,
+}
+
+impl<P, S> Infrastructures<P, S>
+where
+    P: Provider,
+    S: ProviderSpec + Clone + Debug + Send + Sync + 'static,
+{
+    /// Looks after objects of that kind by this provider.
+    pub fn new(client: Client, provider: P, settings: InfrastructureSettings) -> Self {
+        Infrastructures { client, provider, settings, of: std::marker::PhantomData }
+    }
+
+    /// Does so until it is dropped.
+    pub async fn run(self) {
+        let Infrastructures { client, provider, settings, .. } = self;
+        let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
+        let objects: Arc<Shelf<S, InfrastructureStatus>> =
+            Arc::new(Shelf::new(resource(settings.kind), settings.namespace.clone()));
+        let told = {
+            let (objects, queue) = (Arc::clone(&objects), Arc::clone(&queue));
+            move |_: &str, _: &str, cluster: &Thing<ClusterSpec, ClusterStatus>| {
+                let of_it = |object: &Arc<Thing<S, InfrastructureStatus>>| {
+                    object
+                        .spec
+                        .assignment()
+                        .is_some_and(|assignment| assignment.cluster_name == cluster.name())
+                };
+                objects
+                    .of(cluster.namespace())
+                    .iter()
+                    .filter(|one| of_it(one))
+                    .for_each(|one| queue.add(key(one)));
+            }
+        };
+        let context = Context {
+            clusters: Kinds::new(client.clone(), settings.namespace.as_deref(), told),
+            events: Events::new(client.clone(), "load-balancer-provider", &settings.host),
+            objects: Arc::clone(&objects),
+            queue: Arc::clone(&queue),
+            failures: Mutex::default(),
+            owners: Mutex::default(),
+            client: client.clone(),
+            provider,
+            settings,
+        };
+        let watching = objects.watch(client, |object| queue.add(key(object)));
+        let working = async {
+            objects.ready().await;
+            let concurrency = usize::from(context.settings.concurrency.max(1));
+            queue.run(concurrency, |key| context.work(key)).await;
+        };
+        tokio::join!(watching, working, context.look_at_all());
+    }
+}
+
+impl<P, S> Context<P, S>
+where
+    P: Provider,
+    S: ProviderSpec + Clone + Debug + Send + Sync + 'static,
+{
+    async fn work(&self, key: Key) -> Option<Duration> {
+        let done = Box::pin(self.reconcile(&key)).await;
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        match done {
+            Ok(again) => {
+                failures.remove(&key);
+                again
+            }
+            Err(problem) => {
+                let count = failures.entry(key.clone()).or_default();
+                *count += 1;
+                info!(namespace = key.0, name = key.1, %problem, "a load balancer is not as it should be yet");
+                Some(pause(BACKOFF, *count))
+            }
+        }
+    }
+
+    /// Finds what somebody else changed, now and then.
+    async fn look_at_all(&self) {
+        loop {
+            sleep(self.settings.resync).await;
+            match self.provider.look_at_all().await {
+                Ok(wrong) => {
+                    let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+                    wrong
+                        .iter()
+                        .filter_map(|owner| owners.get(owner))
+                        .for_each(|key| self.queue.add(key.clone()));
+                }
+                Err(problem) => {
+                    warn!(kind = self.settings.kind.kind, %problem, "load balancers cannot be looked at")
+                }
+            }
+        }
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, String> {
+        let Some(object) = self.objects.get(&key.0, &key.1) else {
+            self.forget(key);
+            return Ok(None);
+        };
+        if is_moving_away(&object) {
+            self.forget(key);
+            return Ok(None);
+        }
+        let cluster = match object.spec.assignment() {
+            Some(assignment) => {
+                let clusters = self.clusters.shelf("cluster.x-k8s.io", "Cluster").await?;
+                clusters.get(&key.0, &assignment.cluster_name)
+            }
+            None => None,
+        };
+        if is_paused(&object, cluster.as_ref().map(|cluster| &cluster.0)) {
+            let mut status = object.status.clone();
+            conditions::paused(&mut status.conditions, object.metadata.generation, &Time(Timestamp::now()));
+            self.write_status(&object, status).await?;
+            return Ok(None);
+        }
+        let held = object.is_held_by(CLUSTER_FINALIZER);
+        match object.spec.assignment() {
+            Some(assignment) if !object.is_going() => {
+                let object = if held { object.clone() } else { self.hold(&object, true).await? };
+                self.ensure(&object, assignment).await
+            }
+            _ if held => self.take_away(&object).await,
+            _ => Ok(None),
+        }
+    }
+
+    async fn ensure(
+        &self,
+        object: &Thing<S, InfrastructureStatus>,
+        assignment: &Assignment,
+    ) -> Result<Option<Duration>, String> {
+        let owner = self.owner(object, &assignment.cluster_name);
+        self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.clone(), key(object));
+        let uid = object.metadata.uid.clone().unwrap_or_default();
+        let report = match object.spec.want(owner.clone(), uid) {
+            Ok(want) => self.provider.sync(&want).await,
+            Err(why) => {
+                let state = "What was there before is still there.";
+                let problem =
+                    Problem::new(format!("{owner}: {why}."), state, "Correct it in the LoadBalancer.");
+                Report::new(Outcome::Blocked(problem))
+            }
+        };
+        let before = &object.status;
+        let status = status(object, assignment, &report, &Time(Timestamp::now()));
+        let said = |status: &InfrastructureStatus| {
+            let ready = portcullis_kube_api::cluster::condition(&status.conditions, "Ready");
+            ready.map(|ready| (ready.status.clone(), ready.reason.clone(), ready.message.clone()))
+        };
+        if let (Outcome::Blocked(problem), true) = (&report.outcome, said(before) != said(&status)) {
+            let reference = object.object_ref(self.objects.resource());
+            let words = problem.to_string();
+            self.events.tell_of(&reference, Weight::Warning, "LoadBalancerBlocked", &words).await;
+        }
+        for told in &report.told {
+            let reference = object.object_ref(self.objects.resource());
+            self.events.tell_of(&reference, Weight::Warning, "LoadBalancerNotAsAsked", told).await;
+        }
+        let is_moving = status
+            .members
+            .iter()
+            .any(|member| !matches!(member.status.as_str(), "active" | "disabled" | "removed"));
+        self.write_status(object, status).await?;
+        match report.outcome {
+            Outcome::Done => Ok(is_moving.then_some(self.settings.look)),
+            Outcome::Pending { retry_after: Some(time), .. } => Ok(Some(time)),
+            Outcome::Pending { why, .. } => Err(why),
+            Outcome::Blocked(problem) => Err(problem.what),
+        }
+    }
+
+    async fn take_away(&self, object: &Thing<S, InfrastructureStatus>) -> Result<Option<Duration>, String> {
+        let cluster = object.label(CLUSTER_LABEL).unwrap_or_default();
+        if let Ok(owner) =
+            Owner::new(cluster, self.settings.kind.kind, Some(object.namespace().to_owned()), object.name())
+        {
+            let want = Want {
+                owner,
+                uid: object.metadata.uid.clone().unwrap_or_default(),
+                target: Target::Gone,
+                parameters: std::collections::BTreeMap::new(),
+                nodes: Arc::default(),
+            };
+            match self.provider.sync(&want).await.outcome {
+                Outcome::Done => {}
+                Outcome::Pending { retry_after: Some(time), .. } => return Ok(Some(time)),
+                Outcome::Pending { why, .. } => return Err(why),
+                Outcome::Blocked(problem) => {
+                    let reference = object.object_ref(self.objects.resource());
+                    let words = problem.to_string();
+                    self.events.tell_of(&reference, Weight::Warning, "LoadBalancerBlocked", &words).await;
+                    return Err(problem.what);
+                }
+            }
+        }
+        self.forget(&key(object));
+        let object = self.hold(object, false).await?;
+        if !object.is_going() {
+            self.write_status(&object, InfrastructureStatus::default()).await?;
+        }
+        Ok(None)
+    }
+
+    fn owner(&self, object: &Thing<S, InfrastructureStatus>, cluster: &str) -> Owner {
+        Owner::new(cluster, self.settings.kind.kind, Some(object.namespace().to_owned()), object.name())
+            .expect("names in Kubernetes are names")
+    }
+
+    /// Nobody says any more what is wanted; what is there stays.
+    fn forget(&self, key: &Key) {
+        let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<Owner> =
+            owners.iter().filter(|(_, of)| *of == key).map(|(owner, _)| owner.clone()).collect();
+        for owner in gone {
+            owners.remove(&owner);
+            self.provider.forget(&owner);
+        }
+    }
+
+    /// Holds it until all that was made is gone, or lets it go. The cluster is written on it: it is needed when nothing else says
+    /// it any more.
+    async fn hold(
+        &self,
+        object: &Thing<S, InfrastructureStatus>,
+        hold: bool,
+    ) -> Result<Arc<Thing<S, InfrastructureStatus>>, String> {
+        let mut finalizers = object.metadata.finalizers.clone().unwrap_or_default();
+        finalizers.retain(|finalizer| finalizer != CLUSTER_FINALIZER);
+        let mut metadata = json!({"resourceVersion": object.metadata.resource_version});
+        if hold {
+            finalizers.push(CLUSTER_FINALIZER.to_owned());
+            let cluster = object.spec.assignment().map(|assignment| assignment.cluster_name.as_str());
+            metadata["labels"] = json!({CLUSTER_LABEL: cluster});
+        }
+        metadata["finalizers"] = json!(finalizers);
+        let api = self.api(object);
+        let patch = Patch::Merge(json!({"metadata": metadata}));
+        match api.patch(object.name(), &PatchParams::default(), &patch).await {
+            Ok(written) => Ok(self.objects.keep(written).unwrap_or_else(|| Arc::new(object.clone()))),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Arc::new(object.clone())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    async fn write_status(
+        &self,
+        object: &Thing<S, InfrastructureStatus>,
+        status: InfrastructureStatus,
+    ) -> Result<(), String> {
+        if status == object.status {
+            return Ok(());
+        }
+        let written = write_status(&self.api(object), object.name(), &status).await?;
+        if let Some(written) = written {
+            self.objects.keep(written);
+        }
+        Ok(())
+    }
+
+    fn api(&self, object: &Thing<S, InfrastructureStatus>) -> Api<Thing<S, InfrastructureStatus>> {
+        Api::namespaced_with(self.client.clone(), object.namespace(), self.objects.resource())
+    }
+}
+
+/// Writes all of a status; `None` if the object is gone.
+pub(super) async fn write_status<S>(
+    api: &Api<Thing<S, InfrastructureStatus>>,
+    name: &str,
+    status: &InfrastructureStatus,
+) -> Result<Option<Thing<S, InfrastructureStatus>>, String>
+where
+    S: ProviderSpec + Clone + Debug,
+{
+    let mut value = serde_json::to_value(status).map_err(|error| error.to_string())?;
+    // Each machine writes its own entry of these.
+    value.as_object_mut().map(|fields| fields.remove("instances"));
+    for absent in ["address", "allowedSourceRanges", "observedGeneration"] {
+        value.as_object_mut().map(|fields| fields.entry(absent).or_insert(Value::Null));
+    }
+    let patch = Patch::Merge(json!({"status": value}));
+    match api.patch_status(name, &PatchParams::default(), &patch).await {
+        Ok(written) => Ok(Some(written)),
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What a provider's report means for its object.
+fn status<S>(
+    object: &Thing<S, InfrastructureStatus>,
+    assignment: &Assignment,
+    report: &Report,
+    now: &Time,
+) -> InfrastructureStatus {
+    let generation = object.metadata.generation;
+    let mut status = object.status.clone();
+    status.observed_generation = generation;
+    // What is not known now is no reason to take an address away.
+    if let Some(address) = report.addresses.first() {
+        status.address = address.to_string();
+    }
+    let exists = !status.address.is_empty();
+    status.initialization.provisioned |= exists && report.outcome == Outcome::Done;
+    if report.outcome == Outcome::Done {
+        status.allowed_source_ranges.clone_from(&assignment.allowed_source_ranges);
+    }
+    status.members = report
+        .members
+        .iter()
+        .map(|member| MemberStatus {
+            name: member.name.clone(),
+            status: member.state.to_string(),
+            connections: member.connections,
+            message: member.told.clone(),
+        })
+        .collect();
+    let mut say = |type_: &str, state: &str, reason: &str, message: &str| {
+        set_condition(&mut status.conditions, type_, state, reason, message, generation, now);
+    };
+    let exists_word = if exists { ("True", "Made") } else { ("False", "NotMade") };
+    say("Exists", exists_word.0, exists_word.1, "");
+    let (state, reason, message) = match &report.outcome {
+        Outcome::Done => ("True", "UpToDate", String::new()),
+        Outcome::Pending { why, .. } => ("False", "Pending", why.clone()),
+        Outcome::Blocked(problem) => ("False", "Blocked", problem.to_string()),
+    };
+    say("ConfigUpToDate", state, reason, &message);
+    let is_ready = exists && report.outcome == Outcome::Done;
+    say("Ready", if is_ready { "True" } else { "False" }, reason, &message);
+    let active = report.members.iter().filter(|member| member.state == MemberState::Active).count();
+    let (state, reason) =
+        if exists && active > 0 { ("True", "MembersActive") } else { ("False", "NoActiveMember") };
+    say("Reachable", state, reason, "");
+    match &report.enforcement {
+        Some(Enforcement::By(what)) => {
+            say("SourceRangesEnforced", "True", "Enforced", &format!("By: {what}."))
+        }
+        Some(Enforcement::Not(why)) => say("SourceRangesEnforced", "False", "NotEnforced", why),
+        None => {}
+    }
+    say("Paused", "False", "NotPaused", "");
+    status
+}

@@ -7,9 +7,11 @@
 //! ```
 
 mod asked;
+mod carried;
 mod conditions;
 mod controller;
 mod endpoints;
+mod haproxy;
 mod infrastructure;
 mod kinds;
 mod membership;
@@ -20,4 +22,5 @@ pub(crate) mod shelf;
 pub(crate) mod thing;
 
 pub use controller::{LoadBalancerSettings, LoadBalancers};
+pub use haproxy::{HaProxyController, HaProxySettings};
 pub use infrastructure::{InfrastructureSettings, Infrastructures};

@@ -112,7 +112,7 @@ fn haproxy() -> Map<String, Value> {
             "description": "Under which number machines agree who has the address; one is made from the address where nothing is said.",
         },
         "proxyProtocol": {"type": "boolean", "description": "Whether members are told of clients by the PROXY protocol, version 2."},
-        "balance": choice("Who gets the next connection.", &["leastconn", "roundrobin", "source"]),
+        "balance": choice("Who gets the next connection.", &["leastconn", "roundrobin", "random"]),
     }))
 }
 
@@ -305,7 +305,7 @@ fn instances() -> Value {
         json!({
             "name": text("Its name."),
             "status": text("Where it is."),
-            "connections": {"type": "integer", "format": "int64", "description": "How many connections it has there."},
+            "connections": {"type": "integer", "format": "int64", "description": "How many connections it has there, if it is not to serve any more."},
             "ended": {"type": "integer", "format": "int64", "description": "How many connections were ended when their time was over."},
             "message": text("What its check says, if it does not pass."),
         }),

@@ -107,7 +107,7 @@ pub struct HaProxyLoadBalancerSpec {
     /// Whether members are told of clients by the PROXY protocol.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub proxy_protocol: Option<bool>,
-    /// `leastconn`, `roundrobin` or `source`.
+    /// `leastconn`, `roundrobin` or `random`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub balance: Option<String>,
 }

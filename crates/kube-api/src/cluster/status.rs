@@ -119,8 +119,9 @@ pub struct InstanceMember {
     pub name: String,
     /// Where it is.
     pub status: String,
-    /// How many connections it has there.
-    pub connections: u64,
+    /// How many connections it has there, if it is not to serve any more. Of others that is not told: it always changes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub connections: Option<u64>,
     /// How many connections were ended when their time was over.
     #[serde(skip_serializing_if = "is_zero")]
     pub ended: u64,

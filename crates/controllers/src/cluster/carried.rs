@@ -1,0 +1,292 @@
+//! What machines with `HAProxy` say of a load balancer, put together: functions of what was seen.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use portcullis_kube_api::cluster::{
+    AssignedMember, Assignment, DutyWord, InfrastructureStatus, Instance, InstanceMember, MemberStatus,
+    set_condition,
+};
+
+/// What is known when they are put together.
+#[derive(Clone, Debug)]
+pub(super) struct Carried<'a> {
+    pub(super) generation: Option<i64>,
+    pub(super) assignment: &'a Assignment,
+    /// The pool that carries it.
+    pub(super) pool: &'a str,
+    /// The machines of that pool that are there.
+    pub(super) live: &'a [String],
+    /// The address that was given to it; machines have their own otherwise.
+    pub(super) address: Address<'a>,
+    pub(super) status: &'a InfrastructureStatus,
+    pub(super) now: Timestamp,
+}
+
+/// Where it is found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Address<'a> {
+    /// There.
+    Given(String),
+    /// Wherever its machines are.
+    OfMachines,
+    /// Nowhere yet, for this reason.
+    Awaited(&'a str),
+}
+
+impl Carried<'_> {
+    pub(super) fn status(&self) -> InfrastructureStatus {
+        let current = self.current();
+        let is_current = !self.live.is_empty() && current.len() == self.live.len();
+        let mut status = self.status.clone();
+        // Whoever waits for members to leave reads by this whether it is about what was asked for last.
+        if is_current || self.live.is_empty() {
+            status.observed_generation = self.generation;
+        }
+        status.members = self.assignment.members.iter().map(|member| self.member(member, &current)).collect();
+        status.address = self.address(&current);
+        let works: Vec<&&Instance> = current.iter().filter(|instance| instance.problem.is_none()).collect();
+        status.initialization.provisioned |= !works.is_empty() && !status.address.is_empty();
+        if is_current && works.len() == current.len() {
+            status.allowed_source_ranges.clone_from(&self.assignment.allowed_source_ranges);
+        }
+        self.conditions(&mut status, &current, is_current, works.len());
+        status
+    }
+
+    /// Machines that are there and have carried out what was asked for last.
+    fn current(&self) -> Vec<&Instance> {
+        let instances = self.status.instances.iter();
+        instances
+            .filter(|instance| {
+                self.live.contains(&instance.name) && instance.observed_generation == self.generation
+            })
+            .collect()
+    }
+
+    fn member(&self, member: &AssignedMember, current: &[&Instance]) -> MemberStatus {
+        let seen: Vec<Option<&InstanceMember>> = self
+            .live
+            .iter()
+            .map(|name| {
+                let instance =
+                    current.iter().find(|instance| instance.name == *name && instance.problem.is_none())?;
+                instance.members.iter().find(|seen| seen.name == member.name)
+            })
+            .collect();
+        let all_say = |status: &str| {
+            !seen.is_empty() && seen.iter().all(|seen| seen.is_some_and(|seen| seen.status == status))
+        };
+        let is_over = member.by.as_ref().is_some_and(|by| self.now >= by.0);
+        // Machines that are away may still send to it: its time is what counts then.
+        let is_left = |status: &str| all_say(status) || (self.live.is_empty() && is_over);
+        let status = match member.duty {
+            DutyWord::Serve if all_say("active") => "active",
+            DutyWord::Serve => "adding",
+            DutyWord::Rest if is_left("disabled") => "disabled",
+            DutyWord::Rest => "disabling",
+            DutyWord::Leave if is_left("removed") => "removed",
+            DutyWord::Leave => "draining",
+        };
+        let counts: Vec<u64> = seen.iter().flatten().filter_map(|seen| seen.connections).collect();
+        let ended: u64 = seen.iter().flatten().map(|seen| seen.ended).sum();
+        MemberStatus {
+            name: member.name.clone(),
+            status: status.to_owned(),
+            connections: (!counts.is_empty()).then(|| counts.iter().sum()),
+            message: self.message(status, &seen, ended),
+        }
+    }
+
+    fn message(&self, status: &str, seen: &[Option<&InstanceMember>], ended: u64) -> Option<String> {
+        if ended > 0 && status != "active" {
+            return Some(format!("{ended} connections were ended when their time was over."));
+        }
+        if status != "adding" {
+            return None;
+        }
+        let said: BTreeMap<&str, &str> = self
+            .live
+            .iter()
+            .zip(seen)
+            .filter_map(|(machine, seen)| Some((machine.as_str(), seen.as_ref()?.message.as_deref()?)))
+            .collect();
+        let words: Vec<String> = said.iter().map(|(machine, words)| format!("{machine}: {words}")).collect();
+        (!words.is_empty()).then(|| words.join("; "))
+    }
+
+    fn address(&self, current: &[&Instance]) -> String {
+        match &self.address {
+            Address::Given(address) => address.clone(),
+            Address::Awaited(_) => String::new(),
+            Address::OfMachines => {
+                let mut addresses: Vec<(&str, &String)> = current
+                    .iter()
+                    .filter(|instance| instance.problem.is_none())
+                    .flat_map(|instance| {
+                        instance.addresses.iter().map(|address| (instance.name.as_str(), address))
+                    })
+                    .collect();
+                addresses.sort_by_key(|(machine, _)| *machine);
+                // The one that clients have stays as long as a machine has it. What is not known for a moment is no reason to
+                // take it away.
+                let stays = addresses.iter().any(|(_, address)| **address == self.status.address);
+                match addresses.first() {
+                    Some((_, first)) if !stays => (*first).clone(),
+                    _ => self.status.address.clone(),
+                }
+            }
+        }
+    }
+
+    fn conditions(
+        &self,
+        status: &mut InfrastructureStatus,
+        current: &[&Instance],
+        is_current: bool,
+        works: usize,
+    ) {
+        let exists = status.initialization.provisioned && !status.address.is_empty();
+        let active = status.members.iter().filter(|member| member.status == "active").count();
+        let mut say = |type_: &str, is: bool, reason: &str, message: &str| {
+            let state = if is { "True" } else { "False" };
+            set_condition(
+                &mut status.conditions,
+                type_,
+                state,
+                reason,
+                message,
+                self.generation,
+                &Time(self.now),
+            );
+        };
+        let problems: Vec<String> = current
+            .iter()
+            .filter_map(|instance| Some(format!("{}: {}", instance.name, instance.problem.as_ref()?)))
+            .collect();
+        let (is_ready, reason, message) = if let Address::Awaited(why) = self.address {
+            (false, "WaitingForAddress", why.to_owned())
+        } else if self.live.is_empty() {
+            let message = format!(
+                "No machine of the pool `{}` is there: start an agent on one, or see why those that were do not report.",
+                self.pool
+            );
+            (false, "NoInstance", message)
+        } else if works == 0 && !problems.is_empty() {
+            (false, "Problem", problems.join("; "))
+        } else if works == 0 {
+            (false, "Starting", "No machine has carried it out yet.".to_owned())
+        } else if problems.is_empty() {
+            (true, "Carried", format!("{works} of {} machines carry it.", self.live.len()))
+        } else {
+            (true, "CarriedInPart", problems.join("; "))
+        };
+        say("Ready", is_ready, reason, &message);
+        say("Exists", exists, if exists { "Made" } else { "NotMade" }, "");
+        let up_to_date = is_current && problems.is_empty();
+        say("ConfigUpToDate", up_to_date, if up_to_date { "UpToDate" } else { "Pending" }, "");
+        let reachable = is_ready && active > 0;
+        say("Reachable", reachable, if reachable { "MembersActive" } else { "NoActiveMember" }, "");
+        if self.assignment.allowed_source_ranges.is_some() {
+            let reason = if up_to_date { "Enforced" } else { "Pending" };
+            let message =
+                if up_to_date { "By: rules of HAProxy." } else { "Not all machines have the ranges yet." };
+            say("SourceRangesEnforced", up_to_date, reason, message);
+        } else {
+            status.conditions.retain(|condition| condition.type_ != "SourceRangesEnforced");
+        }
+        set_condition(
+            &mut status.conditions,
+            "Paused",
+            "False",
+            "NotPaused",
+            "",
+            self.generation,
+            &Time(self.now),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_kube_api::cluster::condition;
+    use serde_json::{Value, json};
+
+    fn put_together(members: Value, instances: Value, live: &[&str], now: i64) -> InfrastructureStatus {
+        let assignment: Assignment = serde_json::from_value(
+            json!({"loadBalancer": "lb", "members": members, "allowedSourceRanges": ["10.0.0.0/8"]}),
+        )
+        .unwrap();
+        let status: InfrastructureStatus =
+            serde_json::from_value(json!({"instances": instances, "address": "192.0.2.2"})).unwrap();
+        let live: Vec<String> = live.iter().map(|name| (*name).to_owned()).collect();
+        Carried {
+            generation: Some(3),
+            assignment: &assignment,
+            pool: "default",
+            live: &live,
+            address: Address::OfMachines,
+            status: &status,
+            now: Timestamp::from_second(now).unwrap(),
+        }
+        .status()
+    }
+
+    fn instance(name: &str, generation: i64, status: &str, connections: Option<u64>) -> Value {
+        json!({"name": name, "observedGeneration": generation, "addresses": [format!("192.0.2.{}", name.len())],
+            "members": [{"name": "m", "status": status, "connections": connections}]})
+    }
+
+    #[test]
+    fn a_member_has_left_when_every_machine_that_is_there_says_so() {
+        let leaves = json!([{"name": "m", "duty": "Leave", "by": "1970-01-01T00:01:40Z"}]);
+        let one = |status: &str| instance("a", 3, status, Some(2));
+        for (instances, live, now, expected) in [
+            (json!([one("removed"), instance("bb", 3, "removed", None)]), &["a", "bb"][..], 0, "removed"),
+            (json!([one("removed"), instance("bb", 3, "draining", Some(5))]), &["a", "bb"], 0, "draining"),
+            (json!([one("removed"), instance("bb", 2, "removed", None)]), &["a", "bb"], 0, "draining"),
+            (json!([one("removed")]), &["a", "bb"], 0, "draining"),
+            (json!([one("removed"), instance("bb", 3, "draining", Some(5))]), &["a"], 0, "removed"),
+            (json!([one("draining")]), &[], 99, "draining"),
+            (json!([one("draining")]), &[], 100, "removed"),
+        ] {
+            let status = put_together(leaves.clone(), instances.clone(), live, now);
+            assert_eq!(status.members[0].status, expected, "{instances} {live:?} {now}");
+        }
+        let status = put_together(
+            leaves,
+            json!([one("draining"), instance("bb", 3, "draining", Some(5))]),
+            &["a", "bb"],
+            0,
+        );
+        assert_eq!(status.members[0].connections, Some(7));
+    }
+
+    #[test]
+    fn a_member_serves_when_every_machine_sends_to_it() {
+        let serves = json!([{"name": "m", "duty": "Serve"}]);
+        let both = json!([instance("a", 3, "active", None), instance("bb", 3, "active", None)]);
+        let status = put_together(serves.clone(), both, &["a", "bb"], 0);
+        assert_eq!((status.members[0].status.as_str(), status.observed_generation), ("active", Some(3)));
+        assert_eq!(condition(&status.conditions, "Reachable").unwrap().status, "True");
+        assert_eq!(condition(&status.conditions, "SourceRangesEnforced").unwrap().status, "True");
+        assert_eq!(status.allowed_source_ranges.as_deref(), Some(&["10.0.0.0/8".to_owned()][..]));
+        let late = json!([instance("a", 3, "active", None), instance("bb", 2, "active", None)]);
+        let status = put_together(serves.clone(), late, &["a", "bb"], 0);
+        assert_eq!((status.members[0].status.as_str(), status.observed_generation), ("adding", None));
+        assert_eq!(condition(&status.conditions, "SourceRangesEnforced").unwrap().status, "False");
+        let nobody = put_together(serves, json!([]), &[], 0);
+        assert_eq!(condition(&nobody.conditions, "Ready").unwrap().reason, "NoInstance");
+    }
+
+    #[test]
+    fn the_address_is_one_that_a_machine_has_and_stays() {
+        let serves = json!([{"name": "m", "duty": "Serve"}]);
+        let both = json!([instance("a", 3, "active", None), instance("bb", 3, "active", None)]);
+        assert_eq!(put_together(serves.clone(), both.clone(), &["a", "bb"], 0).address, "192.0.2.2");
+        assert_eq!(put_together(serves.clone(), both, &["a"], 0).address, "192.0.2.1", "its machine is gone");
+        assert_eq!(put_together(serves, json!([]), &[], 0).address, "192.0.2.2", "nothing is known");
+    }
+}

@@ -1,0 +1,428 @@
+//! Load balancers on machines with `HAProxy`, the half that runs once: it puts together what the machines say, and sees to it that
+//! each load balancer has an address.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, pin_mut};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::ApiResource;
+use kube::runtime::{WatchStreamExt, watcher};
+use kube::{Client, Resource};
+use portcullis_kube_api::cluster::{
+    AddressPool, ClusterSpec, ClusterStatus, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus,
+    is_moving_away, is_paused,
+};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+use tracing::{info, warn};
+
+use super::carried::{Address, Carried};
+use super::conditions;
+use super::infrastructure::write_status;
+use super::kinds::Kinds;
+use super::queue::Queue;
+use super::shelf::{Key, Shelf, key};
+use super::thing::{Thing, resource};
+use crate::pause::pause;
+
+/// The label of a Lease by which a machine says that it is there; its value is the pool.
+pub(super) const POOL_LABEL: &str = "portcullis.dev/haproxy-pool";
+
+/// For how long a machine is taken to be there after it said so last, and how often it says so.
+pub(super) const LIVE: Duration = Duration::from_secs(40);
+pub(super) const RENEW: Duration = Duration::from_secs(10);
+
+/// For how long what a machine said is kept after it is gone.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// How load balancers on machines are looked after.
+#[derive(Clone, Debug)]
+pub struct HaProxySettings {
+    /// Under which names the types are installed.
+    pub flavour: Flavour,
+    /// Only load balancers of this namespace, if one is given.
+    pub namespace: Option<String>,
+    /// Where machines say that they are there.
+    pub agents: String,
+    /// How many are dealt with at the same time.
+    pub concurrency: u16,
+}
+
+/// Looks after load balancers on machines.
+#[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
+pub struct HaProxyController {
+    client: Client,
+    settings: HaProxySettings,
+}
+
+pub(super) type HaProxyLoadBalancer = Thing<HaProxyLoadBalancerSpec, InfrastructureStatus>;
+
+/// A wish for an address.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimStatus {
+    address_ref: Option<portcullis_kube_api::cluster::Reference>,
+}
+
+/// An address that was given.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct AddressSpec {
+    address: String,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+struct Nothing {}
+
+struct Context {
+    client: Client,
+    settings: HaProxySettings,
+    objects: Arc<Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>>,
+    clusters: Kinds<ClusterSpec, ClusterStatus>,
+    claims: Kinds<Nothing, ClaimStatus>,
+    addresses: Kinds<AddressSpec, Nothing>,
+    machines: Arc<Mutex<HashMap<String, Machine>>>,
+    failures: Mutex<HashMap<Key, u32>>,
+}
+
+/// A machine that said that it is there.
+#[derive(Clone, Debug)]
+struct Machine {
+    pool: String,
+    renewed: Option<MicroTime>,
+    /// When that was seen, by this clock: others' differ.
+    seen: Instant,
+}
+
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+
+/// The group of wishes for addresses.
+const IPAM: &str = "ipam.cluster.x-k8s.io";
+
+impl HaProxyController {
+    /// Looks after them.
+    pub fn new(client: Client, settings: HaProxySettings) -> Self {
+        HaProxyController { client, settings }
+    }
+
+    /// Does so until it is dropped.
+    pub async fn run(self) {
+        let HaProxyController { client, settings } = self;
+        let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
+        let objects: Arc<Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>> =
+            Arc::new(Shelf::new(resource(settings.flavour.haproxy()), settings.namespace.clone()));
+        let namespace = settings.namespace.as_deref();
+        let of_cluster = {
+            let (objects, queue) = (Arc::clone(&objects), Arc::clone(&queue));
+            move |_: &str, _: &str, cluster: &Thing<ClusterSpec, ClusterStatus>| {
+                for object in objects.of(cluster.namespace()) {
+                    if object
+                        .spec
+                        .assignment
+                        .as_ref()
+                        .is_some_and(|asked| asked.cluster_name == cluster.name())
+                    {
+                        queue.add(key(&object));
+                    }
+                }
+            }
+        };
+        // A claim and what it got have the name of who asked.
+        let claimed = Arc::clone(&queue);
+        let given = Arc::clone(&queue);
+        let context = Context {
+            clusters: Kinds::new(client.clone(), namespace, of_cluster),
+            claims: Kinds::new(
+                client.clone(),
+                namespace,
+                move |_, _, claim: &Thing<Nothing, ClaimStatus>| {
+                    claimed.add(key(claim));
+                },
+            ),
+            addresses: Kinds::new(
+                client.clone(),
+                namespace,
+                move |_, _, address: &Thing<AddressSpec, Nothing>| {
+                    given.add(key(address));
+                },
+            ),
+            machines: Arc::default(),
+            failures: Mutex::default(),
+            objects: Arc::clone(&objects),
+            client: client.clone(),
+            settings,
+        };
+        let watching = objects.watch(client, |object| queue.add(key(object)));
+        let working = async {
+            objects.ready().await;
+            let concurrency = usize::from(context.settings.concurrency.max(1));
+            queue.run(concurrency, |key| context.work(key)).await;
+        };
+        tokio::join!(watching, working, context.follow_machines(&queue), context.miss_machines(&queue));
+    }
+}
+
+impl Context {
+    async fn work(&self, key: Key) -> Option<Duration> {
+        let done = Box::pin(self.reconcile(&key)).await;
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let Err(problem) = done else {
+            failures.remove(&key);
+            return done.unwrap_or_default();
+        };
+        let count = failures.entry(key.clone()).or_default();
+        *count += 1;
+        info!(namespace = key.0, name = key.1, %problem, "a load balancer is looked at again");
+        Some(pause(BACKOFF, *count))
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, String> {
+        let Some(object) = self.objects.get(&key.0, &key.1) else { return Ok(None) };
+        if is_moving_away(&object) || object.is_going() {
+            return Ok(None);
+        }
+        let now = Timestamp::now();
+        let cluster = match &object.spec.assignment {
+            Some(assignment) if !assignment.cluster_name.is_empty() => {
+                let clusters = self.clusters.shelf("cluster.x-k8s.io", "Cluster").await;
+                clusters.ok().and_then(|clusters| clusters.get(&key.0, &assignment.cluster_name))
+            }
+            _ => None,
+        };
+        if is_paused(&object, cluster.as_ref().map(|cluster| &cluster.0)) {
+            let mut status = object.status.clone();
+            conditions::paused(&mut status.conditions, object.metadata.generation, &Time(now));
+            self.write(&object, status).await?;
+            return Ok(None);
+        }
+        let Some(assignment) = &object.spec.assignment else {
+            // Nobody asks for it any more: what is said of it is said of nothing.
+            if object.status.observed_generation.is_some() {
+                let instances = object.status.instances.clone();
+                self.write(&object, InfrastructureStatus { instances, ..InfrastructureStatus::default() })
+                    .await?;
+            }
+            return Ok(None);
+        };
+        let pool = object.spec.pool();
+        let live = self.live(pool);
+        let claimed;
+        let address = match (object.spec.addresses.first(), &object.spec.address_from) {
+            (Some(address), _) => Address::Given(address.to_string()),
+            (None, Some(from)) => {
+                claimed = self.claim(&object, from, &assignment.cluster_name).await?;
+                match &claimed {
+                    Ok(address) => Address::Given(address.clone()),
+                    Err(why) => Address::Awaited(why),
+                }
+            }
+            (None, None) => Address::OfMachines,
+        };
+        let carried = Carried {
+            generation: object.metadata.generation,
+            assignment,
+            pool,
+            live: &live,
+            address,
+            status: &object.status,
+            now,
+        };
+        let status = carried.status();
+        self.write(&object, status).await?;
+        self.prune(&object).await?;
+        // While nobody is there the time of who leaves is what counts.
+        let ends = assignment
+            .members
+            .iter()
+            .filter_map(|member| member.by.as_ref())
+            .map(|by| by.0)
+            .filter(|by| *by > now);
+        let next = ends.min().filter(|_| live.is_empty());
+        Ok(next.map(|by| {
+            let millis = by.as_millisecond().saturating_sub(now.as_millisecond());
+            Duration::from_millis(u64::try_from(millis).unwrap_or_default() + 50)
+        }))
+    }
+
+    /// The address that a pool gives, or what it waits for.
+    async fn claim(
+        &self,
+        object: &HaProxyLoadBalancer,
+        from: &AddressPool,
+        cluster: &str,
+    ) -> Result<Result<String, String>, String> {
+        let claims = match self.claims.shelf(IPAM, "IPAddressClaim").await {
+            Ok(claims) => claims,
+            Err(why) => return Ok(Err(format!("It needs an address, and {why}."))),
+        };
+        let name = object.name();
+        let Some(claim) = claims.get(object.namespace(), name) else {
+            let pool = &from.pool_ref;
+            let owner = object.controller_owner_ref(self.objects.resource());
+            let body = json!({
+                "apiVersion": claims.resource().api_version,
+                "kind": claims.resource().kind,
+                "metadata": {"name": name, "namespace": object.namespace(), "ownerReferences": [owner]},
+                "spec": {
+                    "clusterName": cluster,
+                    "poolRef": {"apiGroup": pool.api_group, "kind": pool.kind, "name": pool.name},
+                },
+            });
+            let api: Api<DynamicObject> =
+                Api::namespaced_with(self.client.clone(), object.namespace(), claims.resource());
+            let body: DynamicObject = serde_json::from_value(body).map_err(|error| error.to_string())?;
+            match api.create(&PostParams::default(), &body).await {
+                Ok(_) => info!(namespace = object.namespace(), name, "an address is asked for"),
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            return Ok(Err(format!("The pool {} {} was asked for an address.", pool.kind, pool.name)));
+        };
+        let Some(reference) = &claim.status.address_ref else {
+            let pool = &from.pool_ref;
+            return Ok(Err(format!("The pool {} {} has not given an address yet.", pool.kind, pool.name)));
+        };
+        let addresses = self.addresses.shelf(IPAM, "IPAddress").await?;
+        let given = addresses.get(object.namespace(), &reference.name);
+        Ok(given
+            .map(|given| given.spec.address.clone())
+            .ok_or_else(|| format!("There is no IPAddress {}.", reference.name)))
+    }
+
+    /// Takes out what machines said that are gone for long.
+    async fn prune(&self, object: &HaProxyLoadBalancer) -> Result<(), String> {
+        let known = self.machines.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let is_gone = |name: &String| known.get(name).is_none_or(|machine| machine.seen.elapsed() > KEPT);
+        let stay: Vec<_> =
+            object.status.instances.iter().filter(|instance| !is_gone(&instance.name)).collect();
+        // Right after a start nobody is known yet.
+        if stay.len() == object.status.instances.len() || known.is_empty() {
+            return Ok(());
+        }
+        let patch = json!({
+            "metadata": {"resourceVersion": object.metadata.resource_version},
+            "status": {"instances": stay},
+        });
+        match self
+            .api(object)
+            .patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch))
+            .await
+        {
+            Ok(written) => drop(self.objects.keep(written)),
+            // Somebody wrote meanwhile, and it is looked at again.
+            Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+
+    async fn write(&self, object: &HaProxyLoadBalancer, status: InfrastructureStatus) -> Result<(), String> {
+        if status == object.status {
+            return Ok(());
+        }
+        if let Some(written) = write_status(&self.api(object), object.name(), &status).await? {
+            self.objects.keep(written);
+        }
+        Ok(())
+    }
+
+    fn api(&self, object: &HaProxyLoadBalancer) -> Api<HaProxyLoadBalancer> {
+        Api::namespaced_with(self.client.clone(), object.namespace(), self.objects.resource())
+    }
+
+    /// The machines of a pool that are there, by name.
+    fn live(&self, pool: &str) -> Vec<String> {
+        let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let live =
+            machines.iter().filter(|(_, machine)| machine.pool == pool && machine.seen.elapsed() < LIVE);
+        let mut names: Vec<String> = live.map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Hears of machines that say that they are there.
+    async fn follow_machines(&self, queue: &Queue<Key>) {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.settings.agents);
+        let events = watcher(api, watcher::Config::default().labels(POOL_LABEL)).default_backoff();
+        pin_mut!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease)) => {
+                    self.see(&lease, queue)
+                }
+                Ok(watcher::Event::Delete(lease)) => {
+                    let Some(name) = machine_name(&lease) else { continue };
+                    let gone = self.machines.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
+                    self.look_at_pool(gone.map(|machine| machine.pool).as_deref(), queue);
+                }
+                Ok(_) => {}
+                Err(problem) => warn!(%problem, "machines cannot be watched"),
+            }
+        }
+    }
+
+    fn see(&self, lease: &Lease, queue: &Queue<Key>) {
+        let (Some(name), Some(pool)) =
+            (machine_name(lease), lease.metadata.labels.as_ref().and_then(|labels| labels.get(POOL_LABEL)))
+        else {
+            return;
+        };
+        let renewed = lease.spec.as_ref().and_then(|spec| spec.renew_time.clone());
+        let is_new = {
+            let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = machines.get(&name);
+            let was_live = before.is_some_and(|before| before.pool == *pool && before.seen.elapsed() < LIVE);
+            let is_renewed = before.is_none_or(|before| before.renewed != renewed);
+            // One that was found when this started may be long gone; it has as much time as any other to say something.
+            if is_renewed {
+                machines.insert(name, Machine { pool: pool.clone(), renewed, seen: Instant::now() });
+            }
+            !was_live && is_renewed
+        };
+        if is_new {
+            self.look_at_pool(Some(pool), queue);
+        }
+    }
+
+    /// Notices that machines say nothing any more.
+    async fn miss_machines(&self, queue: &Queue<Key>) {
+        let mut live: Vec<(String, String)> = Vec::new();
+        loop {
+            sleep(Duration::from_secs(1)).await;
+            let now: Vec<(String, String)> = {
+                let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+                let there = machines.iter().filter(|(_, machine)| machine.seen.elapsed() < LIVE);
+                there.map(|(name, machine)| (machine.pool.clone(), name.clone())).collect()
+            };
+            for (pool, name) in live.iter().filter(|machine| !now.contains(machine)) {
+                warn!(machine = name, pool, "a machine says nothing any more");
+                self.look_at_pool(Some(pool), queue);
+            }
+            live = now;
+        }
+    }
+
+    fn look_at_pool(&self, pool: Option<&str>, queue: &Queue<Key>) {
+        let all = self.objects.all();
+        all.iter()
+            .filter(|object| pool == Some(object.spec.pool()))
+            .for_each(|object| queue.add(key(object)));
+    }
+}
+
+/// The machine that a Lease is of.
+fn machine_name(lease: &Lease) -> Option<String> {
+    lease.spec.as_ref()?.holder_identity.clone().filter(|name| !name.is_empty())
+}
+
+/// What its kind is called for the client.
+pub(super) fn kind(flavour: Flavour) -> ApiResource {
+    resource(flavour.haproxy())
+}

@@ -101,6 +101,13 @@ pub const PARTS: &[Part] = &[
         sandbox: Use::None,
     },
     Part {
+        name: "keepalived",
+        purpose: "addresses that machines share",
+        source: Source::Debian { packages: &["keepalived"] },
+        programs: &["keepalived"],
+        sandbox: Use::None,
+    },
+    Part {
         name: "moto",
         purpose: "AWS simulator",
         source: Source::Python {

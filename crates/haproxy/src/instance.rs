@@ -1,0 +1,576 @@
+//! A running HAProxy, and what makes it do what is wanted.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use portcullis_core::{Family, Problem};
+use tokio::time::sleep;
+
+use crate::answers::{self, Counts, Processes, Server};
+use crate::backoff::{Backoff, WELL};
+use crate::error::Error;
+use crate::holder::{has_family, holder};
+use crate::names;
+use crate::next::{Look, Memory, Order, Running, Step, next, questions};
+use crate::seen::{Seen, seen};
+use crate::socket::Socket;
+use crate::supervised::{is_running, last_words, start, write};
+use crate::tally::Tally;
+use crate::wanted::Wanted;
+
+/// Where an HAProxy lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// A directory of its own, for its files and sockets. Who starts on the same one later takes over what runs.
+    pub directory: PathBuf,
+    /// The program.
+    pub program: PathBuf,
+}
+
+impl Settings {
+    /// The program of the system's package, in this directory.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into(), program: "/usr/sbin/haproxy".into() }
+    }
+}
+
+/// The path of a Unix socket has room for 107 bytes, and HAProxy adds some while it makes one.
+const LONGEST_DIRECTORY: usize = 80;
+/// What HAProxy may take to start or to reload with a file of many thousand lines.
+const START: Duration = Duration::from_secs(60);
+/// Between two looks at something that is about to happen.
+const PAUSE: Duration = Duration::from_millis(5);
+/// What is wanted is reached in three rounds, or has to be waited for.
+const ROUNDS: usize = 8;
+
+/// An HAProxy of this machine. It goes on when this is dropped; whoever starts on the same directory then has it.
+#[derive(Debug)]
+pub struct Instance {
+    settings: Settings,
+    version: String,
+    families: BTreeSet<Family>,
+    master: Socket,
+    worker: Socket,
+    /// The one that we started, to hear of its end.
+    child: Option<(Child, Instant)>,
+    starts: Backoff,
+    reloads: Backoff,
+    processes: Option<Processes>,
+    /// The files of ranges, and what the worker of this number has of them.
+    ranges: BTreeMap<String, String>,
+    has: Option<(u32, BTreeMap<String, BTreeSet<String>>)>,
+    was_up: BTreeSet<(String, String)>,
+    memory: Memory,
+    tally: Tally,
+    wanted: Wanted,
+}
+
+impl Instance {
+    /// Looks at the program and the directory. An HAProxy that runs there is taken over as it is; otherwise the first
+    /// [`Instance::apply`] starts one, in the network namespace of the thread that calls it.
+    pub async fn start(settings: Settings) -> Result<Self, Error> {
+        let directory = settings.directory.clone();
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.".contains(&byte);
+        let path = directory.as_os_str().as_encoded_bytes();
+        if !directory.is_absolute() || path.len() > LONGEST_DIRECTORY || !path.iter().copied().all(plain) {
+            return Err(Error::Directory(directory));
+        }
+        let version = version(&settings.program).await?;
+        fs::create_dir_all(directory.join("ranges")).map_err(Error::file("make", &directory))?;
+        fs::set_permissions(&directory, fs::Permissions::from_mode(0o700))
+            .map_err(Error::file("keep others out of", &directory))?;
+        let ranges = read_all(&directory.join("ranges"))?;
+        let everywhere =
+            [(Family::V4, Ipv4Addr::UNSPECIFIED.into()), (Family::V6, Ipv6Addr::UNSPECIFIED.into())];
+        let families = everywhere.into_iter().filter(|(_, all)| has_family(*all)).map(|(family, _)| family);
+        Ok(Self {
+            version,
+            families: families.collect(),
+            master: Socket(directory.join("master.sock")),
+            worker: Socket(directory.join("worker.sock")),
+            settings,
+            child: None,
+            starts: Backoff::default(),
+            reloads: Backoff::default(),
+            processes: None,
+            ranges,
+            has: None,
+            was_up: BTreeSet::new(),
+            memory: Memory::default(),
+            tally: Tally::default(),
+            wanted: Wanted::default(),
+        })
+    }
+
+    /// The version of the program.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The process that has HAProxy's workers, where it runs.
+    pub fn process(&self) -> Option<u32> {
+        self.processes.as_ref().map(|processes| processes.master)
+    }
+
+    /// Makes HAProxy do what is wanted, as far as that goes without waiting: for checks to pass, for connections to end.
+    /// One that has ended is started again. To be called when something changes, at [`Seen::due`], and every few seconds.
+    pub async fn apply(&mut self, wanted: &Wanted, now: SystemTime) -> Result<Seen, Error> {
+        self.wanted.clone_from(wanted);
+        let proxies = wanted.balancers.iter().flat_map(names::proxies).map(|(name, _)| name).collect();
+        self.tally.keep(&proxies);
+        let mut before = Vec::new();
+        for _ in 0..ROUNDS {
+            let look = self.look_at_all().await?;
+            let decision = next(wanted, &look, &self.memory, now);
+            self.memory.clone_from(&decision.memory);
+            if decision.steps.is_empty() {
+                return Ok(self.tell(&look, &decision));
+            }
+            if decision.steps == before {
+                // What was told takes a moment to be so.
+                sleep(PAUSE).await;
+            }
+            self.count_cuts(&decision.steps);
+            for step in &decision.steps {
+                tracing::debug!(?step, "haproxy");
+                self.execute(step).await?;
+            }
+            before = decision.steps;
+        }
+        self.look_again(now).await
+    }
+
+    /// How everything is, by what was last wanted. Nothing is changed.
+    pub async fn look(&mut self) -> Result<Seen, Error> {
+        self.look_again(SystemTime::now()).await
+    }
+
+    async fn look_again(&mut self, now: SystemTime) -> Result<Seen, Error> {
+        let look = self.look_at_all().await?;
+        let decision = next(&self.wanted, &look, &self.memory, now);
+        Ok(self.tell(&look, &decision))
+    }
+
+    /// Ends HAProxy and all of its connections, for good.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        let Some(processes) = self.ask_processes().await? else { return Ok(()) };
+        let master = Pid::from_raw(processes.master.cast_signed());
+        let deadline = Instant::now() + Duration::from_secs(5);
+        // It may just have ended, which is what is wanted.
+        let _ = kill(master, Signal::SIGTERM);
+        while self.ask_processes().await?.is_some() {
+            if Instant::now() > deadline {
+                let _ = kill(master, Signal::SIGKILL);
+            }
+            sleep(PAUSE).await;
+        }
+        if let Some((child, _)) = &mut self.child {
+            let _ = child.wait();
+        }
+        Ok(())
+    }
+
+    fn tell(&self, look: &Look, decision: &crate::next::Decision) -> Seen {
+        let mut seen = seen(&self.wanted, look, decision, &self.tally);
+        if let Some(processes) = &self.processes {
+            seen.version.clone_from(&processes.version);
+            seen.workers = processes.old.len() + usize::from(processes.current.is_some());
+        }
+        seen
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.settings.directory.join(name)
+    }
+
+    fn ranges_path(&self, name: &str) -> PathBuf {
+        self.settings.directory.join("ranges").join(name)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.path("haproxy.log")
+    }
+
+    /// The processes, if it runs.
+    async fn ask_processes(&self) -> Result<Option<Processes>, Error> {
+        let deadline = Instant::now() + START;
+        loop {
+            let source = match self.master.try_ask("show proc").await {
+                Ok(answer) => match answers::processes(&answer) {
+                    Some(processes) => return Ok(Some(processes)),
+                    None => io::Error::other(format!("it says {answer:?}")),
+                },
+                // A master that reloads drops who talks to it, and is not there for a moment.
+                Err(error) if Socket::nobody(&error) && !self.has_master() => return Ok(None),
+                Err(error) => error,
+            };
+            if Instant::now() > deadline {
+                return Err(Error::Silent { socket: self.master.path().to_owned(), source });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether the process that was started last still is.
+    fn has_master(&self) -> bool {
+        let pid = fs::read_to_string(self.path("haproxy.pid")).unwrap_or_default();
+        is_running(pid.trim(), &self.settings.directory)
+    }
+
+    async fn look_at_all(&mut self) -> Result<Look, Error> {
+        let path = self.path("haproxy.cfg");
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => Some(text),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(Error::file("read", path)(error)),
+        };
+        let processes = self.ask_processes().await?.filter(|processes| processes.current.is_some());
+        let mut ours: BTreeSet<u32> = BTreeSet::new();
+        for known in [&processes, &self.processes].into_iter().flatten() {
+            // A worker outlives its master by a moment, and so does its hold on its ports.
+            ours.extend(known.current.iter().chain(&known.old));
+        }
+        let running = match &processes {
+            Some(processes) => Some(self.look_at_workers(processes).await?),
+            None => None,
+        };
+        if processes.is_some() {
+            self.processes = processes;
+        }
+        let mut look = Look {
+            directory: self.settings.directory.clone(),
+            families: self.families.clone(),
+            file: text,
+            ranges: self.ranges.clone(),
+            running,
+            was_up: self.was_up.clone(),
+            taken: BTreeMap::new(),
+            holds_reload: self.reloads.wait().is_some(),
+        };
+        for place in questions(&self.wanted, &look) {
+            if let Some(words) = holder(place, &ours) {
+                look.taken.insert(place, words);
+            }
+        }
+        Ok(look)
+    }
+
+    async fn look_at_workers(&mut self, processes: &Processes) -> Result<Running, Error> {
+        let current = processes.current.unwrap_or_default();
+        let info = self.worker.ask("show info").await?;
+        let states = answers::servers(&self.worker.ask("show servers state").await?);
+        let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
+        let command = "show stat -1 5 -1";
+        let answer = self.worker.ask(command).await?;
+        let of_current = answers::counts(&answer)
+            .ok_or_else(|| Error::Answer { command: command.to_owned(), answer: first_line(&answer) })?;
+        for &pid in &processes.old {
+            // It may end at any time.
+            let answer = self.master.ask(&format!("@!{pid} {command}")).await?;
+            counts.extend(answers::counts(&answer).map(|counts| (pid, counts)));
+        }
+        let mut running = Running {
+            generation: answers::generation(&info),
+            proxies: of_current.frontends.keys().cloned().collect(),
+            ..Running::default()
+        };
+        for (key, (admin, up)) in states {
+            let check = of_current.servers.get(&key).map(|server| server.check.clone());
+            running.servers.insert(key, Server { admin, up, check: check.unwrap_or_default() });
+        }
+        counts.insert(current, of_current);
+        for (&pid, counts) in &counts {
+            for (key, server) in counts.servers.iter().filter(|(_, server)| server.sessions > 0) {
+                running.sessions.entry(key.clone()).or_default().insert(pid, server.sessions);
+            }
+        }
+        self.tally.take(&counts);
+        let up = running.servers.iter().filter(|(_, server)| server.up);
+        self.was_up = up.map(|(key, _)| key.clone()).collect();
+        running.ranges = self.ranges_of_worker(current).await?;
+        Ok(running)
+    }
+
+    /// The ranges that a worker has. One that we did not start is asked once.
+    async fn ranges_of_worker(&mut self, worker: u32) -> Result<BTreeMap<String, BTreeSet<String>>, Error> {
+        if let Some((pid, ranges)) = &self.has
+            && *pid == worker
+        {
+            return Ok(ranges.clone());
+        }
+        let mut ranges = BTreeMap::new();
+        let known = self.worker.ask("show acl").await?;
+        for name in self.ranges.keys() {
+            let path = self.ranges_path(name).display().to_string();
+            if known.contains(&format!("({path})")) {
+                let answer = self.worker.ask(&format!("show acl {path}")).await?;
+                ranges.insert(name.clone(), answers::ranges(&answer));
+            }
+        }
+        self.has = Some((worker, ranges.clone()));
+        Ok(ranges)
+    }
+
+    /// What a worker has that has just read all files.
+    fn knows_all(&mut self, worker: u32) {
+        let lines = |text: &String| text.lines().map(str::to_owned).collect();
+        let text = fs::read_to_string(self.path("haproxy.cfg")).unwrap_or_default();
+        let used = |name: &str| text.contains(&format!("-f {} ", self.ranges_path(name).display()));
+        let read = self.ranges.iter().filter(|(name, _)| used(name));
+        let ranges = read.map(|(name, text)| (name.clone(), lines(text))).collect();
+        self.has = Some((worker, ranges));
+    }
+
+    fn count_cuts(&mut self, steps: &[Step]) {
+        let mut cuts: BTreeMap<(String, String), u64> = BTreeMap::new();
+        for step in steps {
+            if let Step::Server { backend, server, order: Order::Cut { sessions, .. } } = step {
+                *cuts.entry((backend.clone(), server.clone())).or_default() += sessions;
+            }
+        }
+        self.tally.cutting(&cuts);
+    }
+
+    async fn execute(&mut self, step: &Step) -> Result<(), Error> {
+        match step {
+            Step::WriteRanges { file, text } => {
+                let path = self.ranges_path(file);
+                write(&path, text).map_err(Error::file("write", path))?;
+                self.ranges.insert(file.clone(), text.clone());
+                Ok(())
+            }
+            Step::WriteFile { text, ask_first } => self.write_file(text, *ask_first).await,
+            Step::Start { states } => {
+                self.write_states(states)?;
+                self.start_haproxy().await
+            }
+            Step::Reload { states } => {
+                self.write_states(states)?;
+                self.reload().await
+            }
+            Step::Admit { file, ranges } => self.admit(file, ranges).await,
+            Step::Server { backend, server, order } => {
+                self.order(&format!("{backend}/{server}"), order).await
+            }
+            Step::RemoveRanges { file } => {
+                let path = self.ranges_path(file);
+                fs::remove_file(&path).map_err(Error::file("remove", path))?;
+                self.ranges.remove(file);
+                Ok(())
+            }
+        }
+    }
+
+    fn write_states(&self, states: &str) -> Result<(), Error> {
+        let path = self.path("states");
+        write(&path, states).map_err(Error::file("write", path))
+    }
+
+    async fn write_file(&self, text: &str, ask_first: bool) -> Result<(), Error> {
+        let path = self.path("haproxy.cfg");
+        if !ask_first {
+            return write(&path, text).map_err(Error::file("write", path));
+        }
+        let draft = self.path("haproxy.cfg.draft");
+        fs::write(&draft, text).map_err(Error::file("write", &draft))?;
+        let mut command = Command::new(&self.settings.program);
+        command.args(["-c", "-f"]).arg(&draft);
+        let output = run(command, &self.settings.program).await?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr).replace(&*draft.to_string_lossy(), "the file");
+            let alerts = said.lines().filter(|line| line.contains("[ALERT]")).map(str::trim).take(5);
+            return Err(Error::Refused(Problem::new(
+                "HAProxy does not take the configuration that follows from what is wanted.",
+                format!(
+                    "The one before stays in force. HAProxy says: {}",
+                    alerts.collect::<Vec<_>>().join("; ")
+                ),
+                format!("Change what it names; the refused file is {}.", draft.display()),
+            )));
+        }
+        fs::rename(&draft, &path).map_err(Error::file("write", path))
+    }
+
+    async fn start_haproxy(&mut self) -> Result<(), Error> {
+        if let Some((child, since)) = &mut self.child
+            && let Ok(Some(_)) = child.try_wait()
+        {
+            if since.elapsed() > WELL {
+                self.starts.succeeded();
+            }
+            self.starts.failed();
+            self.child = None;
+        }
+        let ended = |again| Error::Ended { program: "HAProxy", again, said: last_words(&self.log()) };
+        if let Some(again) = self.starts.wait() {
+            return Err(ended(again));
+        }
+        let mut command = Command::new(&self.settings.program);
+        command.arg("-W").arg("-S").arg(format!("{},mode,600", self.master.path().display()));
+        command.arg("-p").arg(self.path("haproxy.pid")).arg("-f").arg(self.path("haproxy.cfg"));
+        let child = start(command.current_dir(&self.settings.directory), &self.log())
+            .map_err(|source| self.cannot_run(source))?;
+        let (child, _) = self.child.insert((child, Instant::now()));
+        let deadline = Instant::now() + START;
+        loop {
+            if let Ok(Some(_)) = child.try_wait() {
+                self.child = None;
+                self.starts.failed();
+                let again = self.starts.wait().unwrap_or_default();
+                return Err(Error::Ended { program: "HAProxy", again, said: last_words(&self.log()) });
+            }
+            let answer = self.master.try_ask("show proc").await;
+            let worker = answer.ok().and_then(|answer| answers::processes(&answer)?.current);
+            if let Some(worker) = worker
+                && self.worker.try_ask("show info").await.is_ok()
+            {
+                self.knows_all(worker);
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let source = io::ErrorKind::TimedOut.into();
+                return Err(Error::Silent { socket: self.master.path().to_owned(), source });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    fn cannot_run(&self, source: io::Error) -> Error {
+        Error::Program { program: self.settings.program.clone(), package: "haproxy", source }
+    }
+
+    async fn reload(&mut self) -> Result<(), Error> {
+        let silent = |source: io::Error| Error::Silent { socket: self.master.path().to_owned(), source };
+        let before = self.ask_processes().await?.ok_or_else(|| silent(io::ErrorKind::NotConnected.into()))?;
+        // It drops the connection with or without an answer.
+        let _ = self.master.try_ask("reload").await;
+        let deadline = Instant::now() + START;
+        loop {
+            let now =
+                self.ask_processes().await?.ok_or_else(|| silent(io::ErrorKind::NotConnected.into()))?;
+            match now.current {
+                Some(worker) if now.reloads > before.reloads && now.current != before.current => {
+                    self.reloads.succeeded();
+                    self.knows_all(worker);
+                    return Ok(());
+                }
+                _ if now.reloads > before.reloads && now.failed > before.failed => {
+                    self.reloads.failed();
+                    return Err(Error::Reload { said: last_words(&self.log()) });
+                }
+                _ if Instant::now() > deadline => return Err(silent(io::ErrorKind::TimedOut.into())),
+                _ => sleep(PAUSE).await,
+            }
+        }
+    }
+
+    async fn admit(&mut self, file: &str, ranges: &BTreeSet<String>) -> Result<(), Error> {
+        /// HAProxy's buffer has room for 16 KiB.
+        const AT_ONCE: usize = 50;
+        let path = self.ranges_path(file).display().to_string();
+        let command = format!("prepare acl {path}");
+        let answer = self.worker.ask(&command).await?;
+        let version =
+            answer.trim().strip_prefix("New version created: ").and_then(|text| text.parse::<u64>().ok());
+        let version = version.ok_or_else(|| Error::Answer { command, answer: first_line(&answer) })?;
+        let all: Vec<&String> = ranges.iter().collect();
+        for some in all.chunks(AT_ONCE) {
+            let add: Vec<String> =
+                some.iter().map(|range| format!("add acl @{version} {path} {range}")).collect();
+            self.worker.tell(&add.join("; "), &[]).await?;
+        }
+        self.worker.tell(&format!("commit acl @{version} {path}"), &[]).await?;
+        if let Some((_, has)) = &mut self.has {
+            has.insert(file.to_owned(), ranges.clone());
+        }
+        Ok(())
+    }
+
+    async fn order(&self, server: &str, order: &Order) -> Result<(), Error> {
+        let set = |what: &str| format!("set server {server} {what}");
+        match order {
+            Order::Add { line } => {
+                self.worker.tell(&format!("add server {server} {line}"), &["New server registered."]).await
+            }
+            // Straight from being kept aside it would be up before it is checked.
+            Order::Open => {
+                let commands = [
+                    format!("enable health {server}"),
+                    set("state drain"),
+                    set("health down"),
+                    set("state ready"),
+                ];
+                self.worker.tell(&commands.join("; "), &[]).await
+            }
+            Order::Resume => self.worker.tell(&set("state ready"), &[]).await,
+            Order::Drain => self.worker.tell(&set("state drain"), &[]).await,
+            Order::Aside => self.worker.tell(&set("state maint"), &[]).await,
+            Order::Cut { worker, .. } => {
+                let current = self.processes.as_ref().and_then(|processes| processes.current);
+                if current == Some(*worker) {
+                    return self.worker.tell(&format!("shutdown sessions server {server}"), &[]).await;
+                }
+                self.cut_in_old_worker(*worker, server).await
+            }
+            Order::Delete => {
+                // What is ending may not have ended yet, and then the next round tries again.
+                let later = "Server still has connections attached to it, cannot remove it.";
+                self.worker.tell(&format!("del server {server}"), &["Server deleted.", later]).await
+            }
+        }
+    }
+}
+
+impl Instance {
+    /// An old worker refuses to end all connections of a server, since its proxies are stopped: they are ended one by one.
+    /// It gets no new ones, so that an identifier stays with its connection.
+    async fn cut_in_old_worker(&self, worker: u32, server: &str) -> Result<(), Error> {
+        // One that has ended meanwhile has none left.
+        let answer = self.master.ask(&format!("@!{worker} show sess")).await?;
+        for session in answers::sessions(&answer, server) {
+            self.master.ask(&format!("@!{worker} shutdown session {session}")).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The version that the program tells, which has to be one that can add servers with checks.
+async fn version(program: &Path) -> Result<String, Error> {
+    let mut command = Command::new(program);
+    command.arg("-v");
+    let output = run(command, program).await?;
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let version = said.split_whitespace().skip_while(|word| *word != "version").nth(1).unwrap_or("unknown");
+    match answers::version(&said) {
+        Some(numbers) if numbers >= (2, 6) => Ok(version.to_owned()),
+        _ => Err(Error::TooOld { program: program.to_owned(), version: version.to_owned() }),
+    }
+}
+
+/// Runs a short command without keeping other tasks from going on.
+async fn run(mut command: Command, program: &Path) -> Result<std::process::Output, Error> {
+    let done = tokio::task::spawn_blocking(move || command.output()).await;
+    let output = done.unwrap_or_else(|_| Err(io::Error::other("it was not waited for")));
+    output.map_err(|source| Error::Program { program: program.to_owned(), package: "haproxy", source })
+}
+
+fn read_all(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
+    let mut all = BTreeMap::new();
+    for entry in fs::read_dir(directory).map_err(Error::file("read", directory))?.flatten() {
+        let text = fs::read_to_string(entry.path()).map_err(Error::file("read", entry.path()))?;
+        all.extend(entry.file_name().into_string().ok().map(|name| (name, text)));
+    }
+    Ok(all)
+}
+
+fn first_line(answer: &str) -> String {
+    answer.lines().find(|line| !line.is_empty()).unwrap_or("nothing").to_owned()
+}

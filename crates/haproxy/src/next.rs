@@ -1,0 +1,336 @@
+//! What is to be done next, from what is wanted and what is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::SystemTime;
+
+use portcullis_core::{Duty, Family, Problem};
+
+use crate::answers::{Admin, Key, Server};
+use crate::claims::{Claim, claims};
+use crate::wanted::{BalancerId, Wanted};
+use crate::{file, names};
+
+/// What is there.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Look {
+    /// Where the files are.
+    pub directory: PathBuf,
+    /// The address families that the machine has.
+    pub families: BTreeSet<Family>,
+    /// The configuration file.
+    pub file: Option<String>,
+    /// The files of source ranges, by their name.
+    pub ranges: BTreeMap<String, String>,
+    /// HAProxy, where it runs.
+    pub running: Option<Running>,
+    /// Who was up when HAProxy was last seen: for one that starts again.
+    pub was_up: BTreeSet<(String, String)>,
+    /// Places that other programs have, and which; only those that were asked for ([`questions`]).
+    pub taken: BTreeMap<SocketAddr, String>,
+    /// Whether it is too early for another reload, since one has failed.
+    pub holds_reload: bool,
+}
+
+/// An HAProxy that runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Running {
+    /// The structure that the current worker has; `None` if it is none of ours.
+    pub generation: Option<u64>,
+    /// The proxies of the current worker.
+    pub proxies: BTreeSet<String>,
+    /// The servers of the current worker, by proxy and name.
+    pub servers: BTreeMap<(String, String), Server>,
+    /// The connections of a server in each worker that has some, the current and old ones.
+    pub sessions: BTreeMap<(String, String), BTreeMap<u32, u64>>,
+    /// The source ranges that the current worker has, by the name of their file.
+    pub ranges: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Running {
+    fn sessions(&self, key: &Key) -> u64 {
+        self.sessions.get(key).map(|workers| workers.values().sum()).unwrap_or_default()
+    }
+}
+
+/// What has to be remembered from one decision to the next.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Memory {
+    /// Servers that nobody speaks of any more, and by when they are to be gone.
+    pub unspoken: BTreeMap<(String, String), SystemTime>,
+}
+
+/// What is to be done, in this order; what fails ends it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Decision {
+    /// The steps.
+    pub steps: Vec<Step>,
+    /// To be given to the next decision.
+    pub memory: Memory,
+    /// What is in the way of load balancers.
+    pub problems: BTreeMap<BalancerId, Problem>,
+    /// When there is something to do although nothing changes: connections are to be ended.
+    pub due: Option<SystemTime>,
+}
+
+/// Something to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Writes a file of source ranges.
+    WriteRanges {
+        /// Its name.
+        file: String,
+        /// What is in it.
+        text: String,
+    },
+    /// Replaces the configuration file.
+    WriteFile {
+        /// What is in it.
+        text: String,
+        /// Whether HAProxy is asked first whether it would take it: it is more than members that changed.
+        ask_first: bool,
+    },
+    /// Starts HAProxy.
+    Start {
+        /// Its memory of who is up.
+        states: String,
+    },
+    /// Has HAProxy read its file.
+    Reload {
+        /// Its memory of who is up.
+        states: String,
+    },
+    /// Gives the current worker the ranges that stand in a file, all at once.
+    Admit {
+        /// The name of the file.
+        file: String,
+        /// The ranges.
+        ranges: BTreeSet<String>,
+    },
+    /// Something with a server.
+    Server {
+        /// Its proxy.
+        backend: String,
+        /// Its name.
+        server: String,
+        /// What.
+        order: Order,
+    },
+    /// Removes a file of source ranges that nobody has any more.
+    RemoveRanges {
+        /// Its name.
+        file: String,
+    },
+}
+
+/// What is done with a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Makes it known, kept aside.
+    Add {
+        /// Its address and all of its settings.
+        line: String,
+    },
+    /// Gives it its share once it passes its check.
+    Open,
+    /// Gives it its share again; it was checked all the time.
+    Resume,
+    /// Gives it nothing new.
+    Drain,
+    /// Keeps it aside.
+    Aside,
+    /// Ends the connections that it has in a worker.
+    Cut {
+        /// The worker.
+        worker: u32,
+        /// How many there are.
+        sessions: u64,
+    },
+    /// Takes it away.
+    Delete,
+}
+
+/// The places that other programs might have: those that HAProxy is to get and does not have.
+pub fn questions(wanted: &Wanted, look: &Look) -> BTreeSet<SocketAddr> {
+    let listening = listening(look);
+    let held: BTreeSet<&SocketAddr> = listening.values().flatten().collect();
+    let claims = claims(wanted, &look.families, &listening, &BTreeMap::new());
+    let placed = claims.iter().flat_map(|claim| &claim.placed);
+    placed.flat_map(|one| &one.sockets).filter(|socket| !held.contains(socket)).copied().collect()
+}
+
+/// What HAProxy listens on, if it is known: the file says it when the worker has read it.
+fn listening(look: &Look) -> BTreeMap<String, BTreeSet<SocketAddr>> {
+    match (&look.file, &look.running) {
+        (Some(text), Some(running))
+            if running.generation.is_some() && running.generation == file::generation(text) =>
+        {
+            file::listening(text)
+        }
+        _ => BTreeMap::new(),
+    }
+}
+
+/// What each load balancer gets, as things are.
+pub(crate) fn claimed<'a>(wanted: &'a Wanted, look: &Look) -> Vec<Claim<'a>> {
+    claims(wanted, &look.families, &listening(look), &look.taken)
+}
+
+/// What is to be done. It is empty where all is as wanted, or has to be waited for.
+pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> Decision {
+    let claims = claimed(wanted, look);
+    let problems = claims
+        .iter()
+        .filter_map(|claim| Some((claim.balancer.id.clone(), claim.problem.clone()?)))
+        // Of two with one name the first counts, also for what is in its way.
+        .rev()
+        .collect();
+    let mut decision = Decision { problems, ..Decision::default() };
+    let steps = &mut decision.steps;
+
+    let files: Vec<(String, BTreeSet<String>)> = claims
+        .iter()
+        .filter(|claim| !claim.placed.is_empty())
+        .filter_map(|claim| Some(file::ranges(claim.name.as_ref()?, &claim.balancer.load_balancer)))
+        .flatten()
+        .collect();
+    for (name, ranges) in &files {
+        let text = file::ranges_text(ranges);
+        if look.ranges.get(name) != Some(&text) {
+            steps.push(Step::WriteRanges { file: name.clone(), text });
+        }
+    }
+
+    let has = look.running.as_ref().and_then(|running| running.generation);
+    let said = look.file.as_deref().and_then(file::generation);
+    let of = |generation| file::render(&look.directory, generation, &wanted.tuning, &claims);
+    let mut generation = said.unwrap_or_default();
+    let mut text = of(generation);
+    let is_new = !look.file.as_ref().is_some_and(|before| file::same_structure(before, &text));
+    if is_new {
+        // Not one that a worker has, or it would be taken for this one.
+        generation = generation.max(has.unwrap_or_default()) + 1;
+        text = of(generation);
+    }
+    if look.file.as_ref() != Some(&text) {
+        steps.push(Step::WriteFile { text: text.clone(), ask_first: is_new });
+    }
+
+    let Some(running) = &look.running else {
+        steps.push(Step::Start { states: file::states(&text, &look.was_up) });
+        return decision;
+    };
+    if has != Some(generation) && !look.holds_reload {
+        let up = running.servers.iter().filter(|(_, server)| server.up).map(|(key, _)| key.clone()).collect();
+        steps.push(Step::Reload { states: file::states(&text, &up) });
+        return decision;
+    }
+    for (file, ranges) in &files {
+        // One that the worker does not have comes with a reload.
+        if running.ranges.get(file).is_some_and(|has| has != ranges) {
+            steps.push(Step::Admit { file: file.clone(), ranges: ranges.clone() });
+        }
+    }
+    let mut servers = Servers { running, memory, now, decision };
+    for claim in &claims {
+        servers.of(claim);
+    }
+    decision = servers.decision;
+    if has == Some(generation) {
+        let used: BTreeSet<&String> = files.iter().map(|(name, _)| name).collect();
+        let unused = look.ranges.keys().filter(|name| !used.contains(name));
+        decision.steps.extend(unused.map(|name| Step::RemoveRanges { file: name.clone() }));
+    }
+    decision
+}
+
+/// Decides about servers, one proxy after the other.
+struct Servers<'a> {
+    running: &'a Running,
+    memory: &'a Memory,
+    now: SystemTime,
+    decision: Decision,
+}
+
+impl Servers<'_> {
+    fn of(&mut self, claim: &Claim<'_>) {
+        let balancer = &claim.balancer.load_balancer;
+        for placed in &claim.placed {
+            let mut spoken_of = BTreeSet::new();
+            for member in balancer.members() {
+                let server = names::server(member, placed.listener);
+                let line = || file::server_line(member, placed.listener, claim.balancer.options);
+                let key = (placed.name.clone(), server);
+                self.member(&key, member.duty(), line);
+                spoken_of.insert(key.1);
+            }
+            // Who was there and is no more leaves, with as much time as leavers have.
+            for key in self.of_proxy(&placed.name) {
+                if spoken_of.contains(&key.1) {
+                    continue;
+                }
+                let since = self.memory.unspoken.get(&key).copied();
+                let by = since.unwrap_or(self.now + balancer.drain_deadline());
+                self.decision.memory.unspoken.insert(key.clone(), by);
+                self.member(&key, Duty::Leave { by }, String::new);
+            }
+        }
+    }
+
+    /// The servers of a proxy that a worker knows or that have connections.
+    fn of_proxy(&self, proxy: &str) -> BTreeSet<Key> {
+        let from = (proxy.to_owned(), String::new());
+        let known = self.running.servers.range(from.clone()..).map(|(key, _)| key);
+        let busy = self.running.sessions.range(from..).map(|(key, _)| key);
+        let of_it = |key: &&Key| key.0 == proxy;
+        known.take_while(of_it).chain(busy.take_while(of_it)).cloned().collect()
+    }
+
+    fn member(&mut self, key: &Key, duty: Duty, line: impl Fn() -> String) {
+        let admin = self.running.servers.get(key).map(|server| server.admin);
+        let sessions = self.running.sessions(key);
+        let Some(by) = duty.by() else {
+            match admin {
+                None if self.knows(&key.0) => {
+                    self.order(key, Order::Add { line: line() });
+                    self.order(key, Order::Open);
+                }
+                Some(Admin::Maint) => self.order(key, Order::Open),
+                Some(Admin::Drain) => self.order(key, Order::Resume),
+                None | Some(Admin::Ready) => {}
+            }
+            return;
+        };
+        let in_time = by > self.now;
+        // Also who has none: one may come before it is told.
+        if admin == Some(Admin::Ready) && in_time {
+            self.order(key, Order::Drain);
+            return;
+        }
+        if sessions > 0 && in_time {
+            self.decision.due = Some(self.decision.due.map_or(by, |due| due.min(by)));
+            return;
+        }
+        if admin.is_some_and(|admin| admin != Admin::Maint) {
+            self.order(key, Order::Aside);
+        }
+        for (&worker, &sessions) in self.running.sessions.get(key).into_iter().flatten() {
+            if sessions > 0 {
+                self.order(key, Order::Cut { worker, sessions });
+            }
+        }
+        if matches!(duty, Duty::Leave { .. }) && admin.is_some() && sessions == 0 {
+            self.order(key, Order::Delete);
+        }
+    }
+
+    /// Whether the current worker has a proxy. Where it has not, its members come with it, by a reload.
+    fn knows(&self, proxy: &str) -> bool {
+        self.running.proxies.contains(proxy)
+    }
+
+    fn order(&mut self, (backend, server): &Key, order: Order) {
+        self.decision.steps.push(Step::Server { backend: backend.clone(), server: server.clone(), order });
+    }
+}

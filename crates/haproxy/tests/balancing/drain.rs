@@ -1,0 +1,171 @@
+//! Members that finish what they have.
+
+use std::time::{Duration, SystemTime};
+
+use portcullis_core::MemberState;
+use portcullis_testkit::eventually;
+
+use crate::lab::{
+    Lab, V4, V6, balancer, late, leaving, listener, member, member_of, open, past, resting, wanted, web,
+};
+use crate::talk::{Backend, Held, ask};
+
+#[test]
+fn held_connections_live_through_drain_and_reloads_and_are_cut_at_the_deadline() {
+    let lab = Lab::new();
+    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let mut proxy = lab.proxy();
+    proxy.settle(&wanted(vec![web(vec![member(1)])]));
+    let mut first = Held::connect(&lab.inside, V4, 80).unwrap();
+    assert_eq!(first.ask().unwrap(), "member-1");
+
+    // A reload: the connection is with an old worker now.
+    let more =
+        |members| wanted(vec![balancer("web", &[V4, V6], vec![listener(80), listener(81)], open(), members)]);
+    proxy.settle(&more(vec![member(1)]));
+    assert_eq!(proxy.workers(), 2);
+    let mut second = Held::connect(&lab.outside, V6, 81).unwrap();
+    assert_eq!(second.ask().unwrap(), "member-1");
+
+    let by = late();
+    let draining = more(vec![leaving(1, by), member(2)]);
+    let seen = proxy.settle(&draining);
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Draining);
+    assert_eq!(member_of(&seen, "member-1").sessions, 2);
+    assert_eq!(seen.due, Some(by));
+    assert_eq!((first.ask().unwrap(), second.ask().unwrap()), ("member-1".into(), "member-1".into()));
+    for _ in 0..20 {
+        assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-2");
+    }
+
+    // And another reload while it drains.
+    let again =
+        |members| wanted(vec![balancer("web", &[V4, V6], vec![listener(80), listener(82)], open(), members)]);
+    let seen = proxy.settle(&again(vec![leaving(1, by), member(2)]));
+    assert_eq!(proxy.workers(), 3);
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Draining);
+    assert_eq!((first.ask().unwrap(), second.ask().unwrap()), ("member-1".into(), "member-1".into()));
+
+    // One ends by itself; the listener that the other one came by is gone, and it is not counted there.
+    drop(second);
+    let seen = proxy.apply(&again(vec![leaving(1, by), member(2)]));
+    assert_eq!(member_of(&seen, "member-1").sessions, 1);
+
+    let cut = proxy.until(&again(vec![leaving(1, past()), member(2)]), "member-1", MemberState::Removed);
+    assert_eq!((cut.sessions, cut.cut), (0, 1));
+    assert!(first.has_ended());
+    eventually("old workers end with their last connection", || proxy.workers() == 1);
+    assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-2");
+}
+
+#[test]
+fn connections_of_the_current_worker_are_cut_as_well() {
+    let lab = Lab::new();
+    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let mut proxy = lab.proxy();
+    proxy.settle(&wanted(vec![web(vec![member(1)])]));
+    let mut held: Vec<Held> = (0..5).map(|_| Held::connect(&lab.inside, V4, 80).unwrap()).collect();
+    assert!(held.iter_mut().all(|one| one.ask().unwrap() == "member-1"));
+    proxy.settle(&wanted(vec![web(vec![member(1), member(2)])]));
+    // Now is what counts, not the clock of the machine.
+    let by = SystemTime::now() + Duration::from_secs(600);
+    let leaves = wanted(vec![web(vec![leaving(1, by), member(2)])]);
+    let seen = proxy.apply(&leaves);
+    assert_eq!(member_of(&seen, "member-1").sessions, 5);
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Draining);
+    let seen = proxy.try_apply(&leaves, by).unwrap();
+    assert_eq!(member_of(&seen, "member-1").cut, 5);
+    assert!(held.iter_mut().all(Held::has_ended));
+    proxy.until(&wanted(vec![web(vec![leaving(1, past()), member(2)])]), "member-1", MemberState::Removed);
+}
+
+#[test]
+fn who_rests_stays_so_and_comes_back_by_its_check() {
+    let lab = Lab::new();
+    let backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let mut proxy = lab.proxy();
+    proxy.settle(&wanted(vec![web(vec![member(1), member(2)])]));
+    let by = late();
+    let resting_one = wanted(vec![web(vec![resting(1, by), member(2)])]);
+    proxy.until(&resting_one, "member-1", MemberState::Disabled);
+
+    let nothing_comes = |backend: &Backend| {
+        let before = backend.served();
+        for _ in 0..20 {
+            assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-2");
+        }
+        assert_eq!(backend.served(), before);
+    };
+    nothing_comes(&backends[0]);
+    // Across a reload.
+    let more = wanted(vec![balancer(
+        "web",
+        &[V4, V6],
+        vec![listener(80), listener(81)],
+        open(),
+        vec![resting(1, by), member(2)],
+    )]);
+    let seen = proxy.settle(&more);
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Disabled);
+    nothing_comes(&backends[0]);
+    // Across the end of HAProxy.
+    kill(proxy.process());
+    eventually("it is back", || proxy.try_apply(&more, SystemTime::now()).is_ok());
+    let seen = proxy.settle(&more);
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Disabled);
+    nothing_comes(&backends[0]);
+    // Across another process of ours.
+    proxy.begin();
+    let seen = proxy.settle(&more);
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Disabled);
+    nothing_comes(&backends[0]);
+
+    // It is told to serve while it does not answer: nothing is sent to it.
+    let mut backends = backends;
+    drop(backends.remove(0));
+    let serve = wanted(vec![web(vec![member(1), member(2)])]);
+    let seen = proxy.apply(&serve);
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Adding);
+    for _ in 0..20 {
+        assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-2");
+    }
+    let back = Backend::start(&lab.members[0]);
+    proxy.until(&serve, "member-1", MemberState::Active);
+    eventually("it gets its share", || {
+        ask(&lab.inside, V4, 80).unwrap();
+        back.served() > 0
+    });
+}
+
+#[test]
+fn who_leaves_may_be_asked_to_stay() {
+    let lab = Lab::new();
+    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let mut proxy = lab.proxy();
+    let both = wanted(vec![web(vec![member(1), member(2)])]);
+    proxy.settle(&wanted(vec![web(vec![member(1)])]));
+    let mut held = Held::connect(&lab.inside, V4, 80).unwrap();
+    assert_eq!(held.ask().unwrap(), "member-1");
+    proxy.settle(&both);
+    let seen = proxy.apply(&wanted(vec![web(vec![leaving(1, late()), member(2)])]));
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Draining);
+    let seen = proxy.apply(&both);
+    assert_eq!(member_of(&seen, "member-1").state, MemberState::Active);
+    assert_eq!(held.ask().unwrap(), "member-1");
+    // The last one that answers goes as well, if that is wanted.
+    let none = wanted(vec![web(vec![leaving(1, past()), leaving(2, past())])]);
+    proxy.until(&none, "member-1", MemberState::Removed);
+    assert!(held.has_ended());
+    assert!(ask(&lab.inside, V4, 80).is_err());
+}
+
+pub(crate) fn kill(process: u32) {
+    let process = nix::unistd::Pid::from_raw(process.cast_signed());
+    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).unwrap();
+}
+
+/// With everything in its group.
+pub(crate) fn kill_group(process: u32) {
+    let process = nix::unistd::Pid::from_raw(process.cast_signed());
+    nix::sys::signal::killpg(process, nix::sys::signal::Signal::SIGKILL).unwrap();
+}

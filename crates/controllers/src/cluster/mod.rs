@@ -6,6 +6,7 @@
 //!       └── conditions, targets; annotations that hold Machines ◀── status of the provider's object ◀──┘
 //! ```
 
+mod agent;
 mod asked;
 mod carried;
 mod conditions;
@@ -21,6 +22,7 @@ mod reconcile;
 pub(crate) mod shelf;
 pub(crate) mod thing;
 
+pub use agent::{Carrier, CarrierError, Carrying, HaProxyAgent, HaProxyAgentSettings, Sharing};
 pub use controller::{LoadBalancerSettings, LoadBalancers};
 pub use haproxy::{HaProxyController, HaProxySettings};
 pub use infrastructure::{InfrastructureSettings, Infrastructures};

@@ -1,0 +1,99 @@
+//! A machine that carries traffic: its `HAProxy`, the addresses that it shares with others, and its interfaces.
+
+use std::io;
+use std::path::PathBuf;
+use std::thread;
+use std::time::SystemTime;
+
+use portcullis_haproxy::vrrp::{Keepalived, SharedAddress};
+use portcullis_haproxy::{Error, Instance, Seen, Settings, Wanted};
+use portcullis_host::interfaces::{Interfaces, WatchError};
+use thiserror::Error as ThisError;
+use tokio::sync::{mpsc, oneshot, watch};
+
+/// A machine that carries traffic, in the network namespace of the thread that started this. One thread of that namespace does
+/// everything, one thing after the other, so whoever uses it may be anywhere.
+#[derive(Clone, Debug)]
+pub struct Carrier {
+    jobs: mpsc::UnboundedSender<Job>,
+    interfaces: watch::Receiver<Interfaces>,
+    directory: PathBuf,
+}
+
+#[derive(Debug)]
+struct Job {
+    wanted: Wanted,
+    shared: Vec<SharedAddress>,
+    done: oneshot::Sender<Result<Seen, Error>>,
+}
+
+/// Why a machine cannot carry traffic.
+#[derive(Debug, ThisError)]
+pub enum CarrierError {
+    /// Its interfaces are not told.
+    #[error(transparent)]
+    Interfaces(#[from] WatchError),
+    /// There is no thread to be had.
+    #[error("no thread can be started: {0}")]
+    Thread(#[from] io::Error),
+    /// Its programs cannot be used.
+    #[error(transparent)]
+    Programs(#[from] Error),
+}
+
+impl Carrier {
+    /// Looks at the machine and its programs, which have their files in a directory of their own. What runs there already is taken
+    /// over as it is.
+    pub fn start(settings: Settings) -> Result<Self, CarrierError> {
+        let interfaces = portcullis_host::interfaces::watch()?;
+        let directory = settings.directory.clone();
+        let (jobs, mut todo) = mpsc::unbounded_channel::<Job>();
+        let (ready, started) = std::sync::mpsc::channel();
+        let place = directory.join("shared");
+        let work = move || {
+            let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(ready.send(Err(error.into()))),
+            };
+            runtime.block_on(async {
+                let opened = async { Ok((Instance::start(settings).await?, Keepalived::start(place)?)) };
+                let (mut instance, mut keepalived) = match opened.await {
+                    Ok(both) => both,
+                    Err(error) => return drop(ready.send(Err(CarrierError::Programs(error)))),
+                };
+                let _ = ready.send(Ok(()));
+                while let Some(Job { wanted, shared, done }) = todo.recv().await {
+                    let carried = instance.apply(&wanted, SystemTime::now()).await;
+                    // An address leads to where somebody answers.
+                    let is_fit = carried.is_ok() && instance.process().is_some();
+                    let shared = keepalived.apply(&shared, is_fit).await;
+                    let _ = done.send(carried.and_then(|seen| shared.map(|()| seen)));
+                }
+            });
+        };
+        thread::Builder::new().name("carrier".to_owned()).spawn(work)?;
+        started.recv().unwrap_or_else(|_| Err(io::Error::other("the thread ended").into()))?;
+        Ok(Carrier { jobs, interfaces, directory })
+    }
+
+    /// Its interfaces, live.
+    pub fn interfaces(&self) -> watch::Receiver<Interfaces> {
+        self.interfaces.clone()
+    }
+
+    /// Where its files are.
+    pub(super) fn directory(&self) -> &PathBuf {
+        &self.directory
+    }
+
+    /// Makes it so that what is wanted is carried, as far as that goes without waiting.
+    pub(super) async fn carry(
+        &self,
+        wanted: Wanted,
+        shared: Vec<SharedAddress>,
+    ) -> Option<Result<Seen, Error>> {
+        let (done, result) = oneshot::channel();
+        self.jobs.send(Job { wanted, shared, done }).ok()?;
+        result.await.ok()
+    }
+}

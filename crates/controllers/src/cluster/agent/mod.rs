@@ -1,0 +1,287 @@
+//! Load balancers on machines with `HAProxy`, the half that runs on each of them: it pulls what its machine is to carry from the
+//! API, has it carried, and says how far that got.
+
+mod carrier;
+mod kept;
+mod wanted;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use portcullis_haproxy::vrrp::SharedAddress;
+use portcullis_haproxy::{BalancerId, BalancerSeen, Seen, Tuning};
+use portcullis_host::interfaces::{Interfaces, Selection};
+use portcullis_kube_api::cluster::{
+    AssignedMember, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus, Instance,
+    InstanceMember, is_moving_away,
+};
+use serde_json::json;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+use tracing::{info, warn};
+
+pub use carrier::{Carrier, CarrierError};
+
+use self::kept::Kept;
+use super::haproxy::{HaProxyLoadBalancer, LIVE, POOL_LABEL, RENEW, kind};
+use super::shelf::{Key, Shelf, key};
+
+/// How a machine carries traffic.
+#[derive(Clone, Debug)]
+pub struct HaProxyAgentSettings {
+    /// Under which names the types are installed.
+    pub flavour: Flavour,
+    /// Only load balancers of this namespace, if one is given.
+    pub namespace: Option<String>,
+    /// Where machines say that they are there.
+    pub agents: String,
+    /// The pool that this one is of.
+    pub pool: String,
+    /// Its name, which no other one has.
+    pub name: String,
+    /// How addresses are shared with others; `None` where others see to that.
+    pub sharing: Option<Sharing>,
+    /// Which of its addresses clients can use.
+    pub selection: Selection,
+    /// What holds for all load balancers.
+    pub tuning: Tuning,
+}
+
+/// How addresses are shared with other machines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sharing {
+    /// The interface that they come to.
+    pub interface: String,
+    /// Who has the highest gets an address that nobody has.
+    pub priority: u8,
+    /// Other machines, where the network carries no multicast.
+    pub peers: Vec<IpAddr>,
+    /// How often the one that has an address says so.
+    pub interval: Duration,
+}
+
+/// Carries traffic on this machine.
+#[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
+pub struct HaProxyAgent {
+    client: Client,
+    carrier: Carrier,
+    settings: HaProxyAgentSettings,
+    standing: Carrying,
+}
+
+/// How what is carried stands, for whoever counts it.
+#[derive(Clone, Debug, Default)]
+pub struct Carrying(Arc<Mutex<Option<Seen>>>);
+
+impl Carrying {
+    /// As it was seen last; `None` before that.
+    pub fn seen(&self) -> Option<Seen> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// How often it is looked at: while something is on its way, and otherwise.
+const SOON: Duration = Duration::from_millis(250);
+const LATER: Duration = Duration::from_secs(2);
+
+impl HaProxyAgent {
+    /// Carries traffic on a machine.
+    pub fn new(client: Client, carrier: Carrier, settings: HaProxyAgentSettings) -> Self {
+        HaProxyAgent { client, carrier, settings, standing: Carrying::default() }
+    }
+
+    /// How it stands, while it runs.
+    pub fn standing(&self) -> Carrying {
+        self.standing.clone()
+    }
+
+    /// Does so until it is dropped; `tell` hears what keeps it from it, and that nothing does. What is carried goes on being
+    /// carried when this ends.
+    pub async fn run(self, mut tell: impl FnMut(Option<String>)) {
+        let objects: Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus> =
+            Shelf::new(kind(self.settings.flavour), self.settings.namespace.clone());
+        let changed = Notify::new();
+        let kept = Mutex::new(Kept::read(self.carrier.directory()));
+        let watching = objects.watch(self.client.clone(), |object| {
+            // What was moved to another management cluster is carried on: its clients know nothing of that.
+            if is_moving_away(object) {
+                kept.lock().unwrap_or_else(PoisonError::into_inner).keep(object);
+            }
+            changed.notify_one();
+        });
+        let carrying = async {
+            // Without the API it is not known what is to be carried: what is carried stays.
+            objects.ready().await;
+            let mut interfaces = self.carrier.interfaces();
+            loop {
+                let next = self.round(&objects, &kept, &mut tell).await;
+                tokio::select! {
+                    () = changed.notified() => {}
+                    _ = interfaces.changed() => {}
+                    () = sleep_until(next) => {}
+                }
+            }
+        };
+        tokio::join!(watching, carrying, self.be_there());
+    }
+
+    /// Has everything carried that is to be, and says so. Gives when it has to be looked at again.
+    async fn round(
+        &self,
+        objects: &Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>,
+        kept: &Mutex<Kept>,
+        tell: &mut impl FnMut(Option<String>),
+    ) -> Instant {
+        let all = objects.all();
+        let is_ours = |object: &Arc<HaProxyLoadBalancer>| {
+            object.spec.assignment.is_some() && object.spec.pool() == self.settings.pool
+        };
+        let (mut ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ours);
+        ours.extend(kept.lock().unwrap_or_else(PoisonError::into_inner).still(&ours, &self.settings.pool));
+        // Where two want the same place, who was there first has it.
+        ours.sort_by_key(|object| {
+            (object.metadata.creation_timestamp.clone().map(|time| time.0), key(object))
+        });
+        let interfaces = self.carrier.interfaces().borrow().clone();
+        let wanted = wanted::wanted(&ours, &self.settings);
+        let Some(carried) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
+            tell(Some("the thread that carries traffic has ended".to_owned()));
+            return Instant::now() + LATER;
+        };
+        let seen = match carried {
+            Ok(seen) => {
+                tell(None);
+                seen
+            }
+            Err(problem) => {
+                warn!(%problem, "not everything is carried as it should be");
+                tell(Some(problem.to_string()));
+                return Instant::now() + LATER;
+            }
+        };
+        let mut is_moving = seen.unfinished;
+        for object in &ours {
+            let id = BalancerId::new(object.namespace(), object.name());
+            let of_it = seen.balancers.get(&id).cloned().unwrap_or_default();
+            let refused = wanted.refused.get(&key(object));
+            let instance = self.instance(object, &of_it, refused, &wanted.shared, &interfaces);
+            is_moving |= instance
+                .members
+                .iter()
+                .any(|member| !matches!(member.status.as_str(), "active" | "disabled" | "removed"));
+            if is_moving_away(object) {
+                continue;
+            }
+            self.say(objects, object, Some(&instance)).await;
+        }
+        for object in &others {
+            self.say(objects, object, None).await;
+        }
+        let due = seen.due.and_then(|due| due.duration_since(SystemTime::now()).ok());
+        *self.standing.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
+        let pause = if is_moving { SOON } else { LATER };
+        Instant::now() + due.map_or(pause, |due| due.min(pause))
+    }
+
+    /// What this machine says of a load balancer.
+    fn instance(
+        &self,
+        object: &HaProxyLoadBalancer,
+        seen: &BalancerSeen,
+        refused: Option<&String>,
+        shared: &[SharedAddress],
+        interfaces: &Interfaces,
+    ) -> Instance {
+        let duties = object.spec.assignment.iter().flat_map(|assignment| &assignment.members);
+        let duties: BTreeMap<&str, DutyWord> =
+            duties.map(|member: &AssignedMember| (member.name.as_str(), member.duty)).collect();
+        let members = seen.members.iter().map(|(name, member)| {
+            let serves = duties.get(name.as_str()).is_none_or(|duty| *duty == DutyWord::Serve);
+            let status = member.state.to_string();
+            InstanceMember {
+                name: name.clone(),
+                connections: (!serves).then_some(member.sessions),
+                ended: member.cut,
+                message: Some(member.check.clone()).filter(|check| status == "adding" && !check.is_empty()),
+                status,
+            }
+        });
+        let own = self.settings.selection.external(interfaces);
+        let own = own.into_iter().filter(|address| shared.iter().all(|shared| shared.address() != *address));
+        let held = wanted::addresses(object);
+        Instance {
+            name: self.settings.name.clone(),
+            observed_generation: object.metadata.generation,
+            addresses: own.map(|address| address.to_string()).collect(),
+            holds_address: (!held.is_empty()).then(|| held.iter().all(|address| interfaces.have(*address))),
+            members: members.collect(),
+            problem: refused.cloned().or_else(|| seen.problem.as_ref().map(ToString::to_string)),
+        }
+    }
+
+    /// Writes it into the status, where each machine has an entry of its own; `None` takes it out.
+    async fn say(
+        &self,
+        objects: &Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>,
+        object: &HaProxyLoadBalancer,
+        instance: Option<&Instance>,
+    ) {
+        let said = object.status.instances.iter().find(|said| said.name == self.settings.name);
+        if said == instance {
+            return;
+        }
+        let resource = objects.resource();
+        let api: Api<HaProxyLoadBalancer> =
+            Api::namespaced_with(self.client.clone(), object.namespace(), resource);
+        let instances: Vec<&Instance> = instance.into_iter().collect();
+        let patch = json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": object.name(), "namespace": object.namespace()},
+            "status": {"instances": instances},
+        });
+        let manager = format!("portcullis-haproxy-{}", self.settings.name);
+        let parameters = PatchParams::apply(&manager).force();
+        match api.patch_status(object.name(), &parameters, &Patch::Apply(patch)).await {
+            Ok(written) => drop(objects.keep(written)),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(problem) => {
+                warn!(namespace = object.namespace(), name = object.name(), %problem, "what is carried could not be said");
+            }
+        }
+    }
+
+    /// Says that this machine is there, now and then.
+    async fn be_there(&self) {
+        let api: Api<k8s_openapi::api::coordination::v1::Lease> =
+            Api::namespaced(self.client.clone(), &self.settings.agents);
+        let name = format!("portcullis-haproxy-{}", self.settings.name);
+        info!(machine = self.settings.name, pool = self.settings.pool, "carrying");
+        loop {
+            let lease = json!({
+                "apiVersion": "coordination.k8s.io/v1",
+                "kind": "Lease",
+                "metadata": {"name": name, "namespace": self.settings.agents, "labels": {POOL_LABEL: self.settings.pool}},
+                "spec": {
+                    "holderIdentity": self.settings.name,
+                    "leaseDurationSeconds": LIVE.as_secs(),
+                    "renewTime": MicroTime(Timestamp::now()),
+                },
+            });
+            let parameters = PatchParams::apply(&name).force();
+            if let Err(problem) = api.patch(&name, &parameters, &Patch::Apply(lease)).await {
+                warn!(%problem, "it could not be said that this machine is there; it goes on carrying");
+            }
+            sleep(RENEW).await;
+        }
+    }
+}
+
+/// A key for who is told apart by it.
+pub(super) type ObjectKey = Key;

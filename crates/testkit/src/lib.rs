@@ -21,6 +21,7 @@ mod passage;
 mod probe;
 mod raft;
 pub mod rows;
+pub mod talk;
 mod virtual_machine;
 mod wait;
 mod wire;

@@ -70,9 +70,14 @@ impl Carried<'_> {
             .live
             .iter()
             .map(|name| {
-                let instance =
-                    current.iter().find(|instance| instance.name == *name && instance.problem.is_none())?;
-                instance.members.iter().find(|seen| seen.name == member.name)
+                // Whether somebody serves is true whatever else was asked for since; who has left was asked to.
+                let serves = member.duty == DutyWord::Serve;
+                let is_it = |instance: &&Instance| instance.name == *name && instance.problem.is_none();
+                let found = match serves {
+                    true => self.status.instances.iter().find(is_it)?,
+                    false => current.iter().copied().find(is_it)?,
+                };
+                found.members.iter().find(|seen| seen.name == member.name)
             })
             .collect();
         let all_say = |status: &str| {
@@ -275,7 +280,11 @@ mod tests {
         assert_eq!(status.allowed_source_ranges.as_deref(), Some(&["10.0.0.0/8".to_owned()][..]));
         let late = json!([instance("a", 3, "active", None), instance("bb", 2, "active", None)]);
         let status = put_together(serves.clone(), late, &["a", "bb"], 0);
-        assert_eq!((status.members[0].status.as_str(), status.observed_generation), ("adding", None));
+        assert_eq!((status.members[0].status.as_str(), status.observed_generation), ("active", None));
+        let not_all = json!([instance("a", 3, "active", None), instance("bb", 3, "adding", None)]);
+        assert_eq!(put_together(serves.clone(), not_all, &["a", "bb"], 0).members[0].status, "adding");
+        let late = json!([instance("a", 3, "active", None), instance("bb", 2, "active", None)]);
+        let status = put_together(serves.clone(), late, &["a", "bb"], 0);
         assert_eq!(condition(&status.conditions, "SourceRangesEnforced").unwrap().status, "False");
         let nobody = put_together(serves, json!([]), &[], 0);
         assert_eq!(condition(&nobody.conditions, "Ready").unwrap().reason, "NoInstance");

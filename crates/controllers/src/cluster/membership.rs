@@ -165,7 +165,9 @@ impl Situation<'_> {
         }
         let is_over = self.now >= later(by, GRACE);
         // Cluster API itself works through the load balancer: without an answer from it no Machine would ever go.
-        if !candidate.is_disabled && !self.another_answers(name) {
+        // One that was let go already is on its way, whatever happens to the others.
+        let may_stay = candidate.is_held || before.duty == DutyWord::Serve;
+        if may_stay && !candidate.is_disabled && !self.another_answers(name) {
             decided.last = Some(name.clone());
             if self.now >= full {
                 decided.released.insert(name.clone());
@@ -218,7 +220,7 @@ impl Situation<'_> {
             Some(before) if candidate.addresses.is_empty() => before.addresses.clone(),
             _ => candidate.addresses.clone(),
         };
-        decided.targets.push(self.seen(&name, duty));
+        decided.targets.push(self.seen(candidate, duty));
         decided.members.push(AssignedMember {
             name,
             addresses,
@@ -229,10 +231,14 @@ impl Situation<'_> {
     }
 
     /// Where a member is: what its provider says, as far as that can be about what it was told.
-    fn seen(&self, name: &str, duty: DutyWord) -> Target {
+    fn seen(&self, candidate: &Candidate, duty: DutyWord) -> Target {
+        let name = candidate.name.as_str();
         let told = self.told(name).cloned().unwrap_or_default();
         let before = self.before.iter().find(|member| member.name == name);
-        let is_current = self.is_told_of_this && before.is_some_and(|before| before.duty == duty);
+        // Who was let go has left, also when the provider has not caught up with something else.
+        let is_let_go = candidate.going_since.is_some() && !candidate.is_held;
+        let is_current =
+            (self.is_told_of_this || is_let_go) && before.is_some_and(|before| before.duty == duty);
         let status = match (duty, told.status.as_str()) {
             (DutyWord::Serve, "" | "removed" | "disabled" | "draining" | "disabling") => "adding",
             (DutyWord::Rest, "disabled") if is_current => "disabled",
@@ -406,6 +412,27 @@ mod tests {
         let over = decide(&candidates, &first.members, &told, 110);
         assert_eq!(shown(&over), ["a Serve active", "b Serve adding"], "it serves as long as it is there");
         assert_eq!(over.released, BTreeSet::from(["a".to_owned()]));
+    }
+
+    #[test]
+    fn who_was_let_go_does_not_come_back() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
+        let mut going = machine("a");
+        going.going_since = Some(second(10));
+        let leaving = decide(&[going.clone(), machine("b")], &first.members, &active, 12);
+        going.is_held = false;
+        let situation = Situation {
+            candidates: &[going, machine("b")],
+            before: &leaving.members,
+            // The other one is not known to answer for a moment.
+            told: &told(&[("a", "removed"), ("b", "adding")]),
+            is_told_of_this: false,
+            drain: DRAIN,
+            everything_goes: false,
+            now: second(20),
+        };
+        assert_eq!(shown(&situation.decide()), ["a Leave removed", "b Serve adding"]);
     }
 
     #[test]

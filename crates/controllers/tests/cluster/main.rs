@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod endpoints;
+mod machines;
 mod members;
 mod scene;
 mod trouble;

@@ -71,12 +71,18 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     if config.host.enabled {
         roles::host::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
+    if config.cluster_api.enabled {
+        roles::cluster_api::start(loaded, &readiness, &stopped, &mut tasks).await?;
+    }
+    if config.haproxy.enabled {
+        roles::haproxy::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
+    }
     if config.cloud_config.enabled {
         roles::cloud_config::start(loaded, &readiness, &stopped, &mut tasks).await?;
     }
     if tasks.is_empty() {
         warn!(
-            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled, ingressControllers.enabled, singleNode.enabled or host.enabled"
+            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled, ingressControllers.enabled, singleNode.enabled, host.enabled, clusterApi.enabled or haproxy.enabled"
         );
     }
     // After the roles, which add what they count.

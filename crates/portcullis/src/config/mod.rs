@@ -4,6 +4,7 @@
 //! below. A new section is a struct here, with `#[serde(default, rename_all = "camelCase")]` and a `Default`.
 //! An `Option` defaults to `None`: a null in a file means "back to the default", so it could not undo a `Some`.
 
+mod cluster_api;
 mod decode;
 mod finding;
 mod host;
@@ -26,6 +27,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use tracing::Level;
 use tracing_subscriber::filter::Targets;
 
+pub(crate) use cluster_api::{ClusterApi, HaProxy, Types};
 pub(crate) use finding::{Finding, did_you_mean};
 pub(crate) use host::{Datapath, Host};
 pub(crate) use ingress::{Addresses, AwsType, IngressControllers, Platform, Router, SourceRanges};
@@ -53,6 +55,8 @@ pub(crate) struct Config {
     pub(crate) single_node: SingleNode,
     pub(crate) ingress: Ingress,
     pub(crate) host: Host,
+    pub(crate) cluster_api: ClusterApi,
+    pub(crate) haproxy: HaProxy,
     pub(crate) cloud_config: CloudConfig,
 }
 

@@ -1,6 +1,8 @@
 //! What `portcullis serve` runs: one file per role.
 
 pub(crate) mod cloud_config;
+pub(crate) mod cluster_api;
+pub(crate) mod haproxy;
 pub(crate) mod host;
 pub(crate) mod ingress;
 pub(crate) mod networking;

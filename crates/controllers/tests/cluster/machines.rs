@@ -1,0 +1,247 @@
+//! Load balancers on machines with `HAProxy`: real packets through real ones, while Machines come and go.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use portcullis_controllers::cluster::{
+    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings,
+};
+use portcullis_haproxy::{Settings, Tuning};
+use portcullis_host::interfaces::Selection;
+use portcullis_kube_api::cluster::Flavour;
+use portcullis_testkit::parts::{Namespace, Scratch};
+use portcullis_testkit::talk::{Backend, Held, Load, ask};
+use portcullis_testkit::{Host, Leash, link};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::scene::{Scene, client};
+
+/// The port of members, and the one of load balancers.
+const PORT: u16 = 6443;
+const FRONT: u16 = 443;
+
+/// A machine that carries traffic, a client, and some who may be members.
+struct Lab {
+    carrier: Host,
+    client: Host,
+    backends: BTreeMap<String, Running>,
+}
+
+struct Running {
+    host: Host,
+    backend: Option<Backend>,
+}
+
+impl Lab {
+    fn new(names: &[&str]) -> Self {
+        let [carrier, client] = ["carrier", "client"].map(Host::new);
+        link(&client, &["192.0.2.10/24"], &carrier, &["192.0.2.1/24"]);
+        let mut backends = BTreeMap::new();
+        for (number, name) in names.iter().enumerate() {
+            let host = Host::new(name);
+            link(&host, &[&format!("10.9.{number}.2/24")], &carrier, &[&format!("10.9.{number}.1/24")]);
+            let backend = Some(Backend::start(&host, PORT));
+            backends.insert((*name).to_owned(), Running { host, backend });
+        }
+        Lab { carrier, client, backends }
+    }
+
+    /// As when a machine is taken away: nobody gets a word from it any more.
+    fn end(&mut self, name: &str) {
+        let running = self.backends.get_mut(name).unwrap();
+        running.host.run("ip link set to-carrier down");
+        running.backend = None;
+    }
+}
+
+/// An agent on a machine; what it started ends with the test.
+struct Agent {
+    task: JoinHandle<()>,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Where the programs of a machine have their files, which end when this is dropped.
+struct Place {
+    _leash: Leash,
+    scratch: Scratch,
+}
+
+impl Place {
+    fn new() -> Self {
+        let scratch = Scratch::new().unwrap();
+        Place { _leash: Leash::new(&scratch.path().join("haproxy.pid")), scratch }
+    }
+}
+
+async fn agent(scene: &Scene, lab: &Lab, place: &Place) -> Agent {
+    let settings = Settings::new(place.scratch.path());
+    let carrier = Namespace::run(&lab.carrier, || Carrier::start(settings)).unwrap();
+    let mut selection = Selection::usual();
+    // Clients are not to come by the networks of members.
+    selection.internal.extend(lab.backends.keys().map(|name| format!("to-{name}")));
+    let settings = HaProxyAgentSettings {
+        flavour: Flavour::Own,
+        namespace: Some(scene.name.to_owned()),
+        agents: scene.name.to_owned(),
+        pool: scene.name.to_owned(),
+        name: "carrier".to_owned(),
+        sharing: None,
+        selection,
+        tuning: Tuning::default(),
+    };
+    let agent = HaProxyAgent::new(client(scene.kubernetes).await, carrier, settings);
+    Agent { task: tokio::spawn(agent.run(|_| {})) }
+}
+
+async fn controller(scene: &Scene) -> Agent {
+    let settings = HaProxySettings {
+        flavour: Flavour::Own,
+        namespace: Some(scene.name.to_owned()),
+        agents: scene.name.to_owned(),
+        concurrency: 4,
+    };
+    let controller = HaProxyController::new(client(scene.kubernetes).await, settings);
+    Agent { task: tokio::spawn(controller.run()) }
+}
+
+/// A load balancer on the machines of the scene's own pool.
+fn on_machines(scene: &Scene, name: &str, spec: Value, of_machines: Value) {
+    let mut maker = json!({"pool": scene.name});
+    maker.as_object_mut().unwrap().extend(of_machines.as_object().unwrap().clone());
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "HAProxyLoadBalancer",
+        "metadata": {"name": name},
+        "spec": maker,
+    }));
+    let reference =
+        json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": "HAProxyLoadBalancer", "name": name});
+    let mut all = json!({"clusterName": "c", "infrastructureRef": reference});
+    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "LoadBalancer",
+        "metadata": {"name": name},
+        "spec": all,
+    }));
+}
+
+/// Quick checks, by TLS, as API servers are asked.
+fn listeners() -> Value {
+    let check = json!({
+        "protocol": "HTTPS", "path": "/readyz",
+        "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 2,
+    });
+    json!([{"port": FRONT, "targetPort": PORT, "healthCheck": check}])
+}
+
+/// A Machine whose infrastructure stays until the test has taken it away.
+fn machine(scene: &Scene, lab: &Lab, name: &str) {
+    let number = lab.backends.keys().position(|known| known == name).unwrap();
+    scene.control_plane("c", "lb", name, &format!("10.9.{number}.2"));
+    scene.patch("labmachine", name, &json!({"metadata": {"finalizers": ["lab/machine"]}}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_roll_refuses_nobody() {
+    let scene = Scene::new("machines-roll");
+    let (old, new) = (["a-old", "b-old", "c-old"], ["d-new", "e-new", "f-new"]);
+    let mut lab = Lab::new(&[old, new].concat());
+    scene.cluster("c", json!({}), json!({"controlPlaneEndpoint": {"host": "192.0.2.1", "port": FRONT}}));
+    for name in old {
+        machine(&scene, &lab, name);
+    }
+    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 8}), json!({}));
+    let place = Place::new();
+    let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    for name in old {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], "192.0.2.1");
+
+    let load = Load::start(&lab.client, "192.0.2.1", FRONT);
+    // Connections that stay: one to each.
+    let mut held: BTreeMap<String, Held> = BTreeMap::new();
+    while held.len() < old.len() {
+        let mut one = Held::connect(&lab.client, "192.0.2.1", FRONT).unwrap();
+        held.entry(one.ask().unwrap()).or_insert(one);
+    }
+    load.more(1000);
+
+    for (old, new) in old.iter().zip(new) {
+        machine(&scene, &lab, new);
+        scene.until("the new one serves", || scene.status("lb", new).as_deref() == Some("active"));
+        scene.kubectl(&["delete", "machine", old, "--wait=false"]);
+        scene.until("the old one drains", || scene.status("lb", old).as_deref() == Some("draining"));
+        assert_eq!(held.get_mut(*old).unwrap().ask().unwrap(), *old, "what it has goes on");
+        // Nothing is taken from it before it has left.
+        scene.until("its infrastructure goes", || {
+            scene.get("labmachine", old)["metadata"].get("deletionTimestamp").is_some()
+        });
+        lab.end(old);
+        assert_eq!(scene.annotation(old, "loadbalancer.cluster.x-k8s.io/status").as_deref(), Some("removed"));
+        assert!(held.get_mut(*old).unwrap().has_ended(), "its time was over");
+        let balancer = scene.get("loadbalancer", "lb");
+        let targets = balancer["status"]["targets"].as_array().unwrap().clone();
+        let target = targets.iter().find(|target| target["name"] == *old).unwrap();
+        assert_eq!(target["message"], "1 connections were ended when their time was over.");
+        load.more(500);
+        scene.patch("labmachine", old, &json!({"metadata": {"finalizers": null}}));
+        scene.until("it is gone", || scene.get("machine", old) == Value::Null);
+        load.more(500);
+    }
+    while load.count() < 10_000 {
+        load.more(500);
+    }
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections");
+    assert!(count >= 10_000);
+    assert!(new.contains(&ask(&lab.client, "192.0.2.1", FRONT).unwrap().as_str()));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn traffic_goes_on_without_us() {
+    let scene = Scene::new("machines-alone");
+    let lab = Lab::new(&["a", "b"]);
+    scene.cluster("c", json!({}), json!({}));
+    machine(&scene, &lab, "a");
+    on_machines(
+        &scene,
+        "lb",
+        json!({"listeners": listeners(), "allowedSourceRanges": ["192.0.2.0/24"]}),
+        json!({}),
+    );
+    let place = Place::new();
+    let others = (scene.look_after().await, controller(&scene).await);
+    let first = agent(&scene, &lab, &place).await;
+    scene.until("it serves", || scene.status("lb", "a").as_deref() == Some("active"));
+    assert_eq!(scene.condition("lb", "SourceRangesEnforced").0, "True Enforced");
+    let mut held = Held::connect(&lab.client, "192.0.2.1", FRONT).unwrap();
+    assert_eq!(held.ask().unwrap(), "a");
+    drop((first, others));
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(held.ask().unwrap(), "a");
+    assert_eq!(ask(&lab.client, "192.0.2.1", FRONT).unwrap(), "a");
+    // Started again, everything is taken over as it is.
+    machine(&scene, &lab, "b");
+    let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    scene.until("the other one serves", || scene.status("lb", "b").as_deref() == Some("active"));
+    assert_eq!(held.ask().unwrap(), "a");
+    // Who is outside is not let in, as soon as that is wanted.
+    scene.patch(
+        "loadbalancers.loadbalancer.portcullis.dev",
+        "lb",
+        &json!({"spec": {"allowedSourceRanges": ["198.51.100.0/24"]}}),
+    );
+    scene.until("nobody gets in", || ask(&lab.client, "192.0.2.1", FRONT).is_err());
+    scene.until("that is told", || {
+        scene.get("loadbalancer", "lb")["status"]["allowedSourceRanges"] == json!(["198.51.100.0/24"])
+    });
+    assert_eq!(held.ask().unwrap(), "a", "who is in stays");
+}

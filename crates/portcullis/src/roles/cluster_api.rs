@@ -1,0 +1,81 @@
+//! Load balancers of clusters that Cluster API makes.
+
+use portcullis_controllers::Lease;
+use portcullis_controllers::cluster::{
+    HaProxyController, HaProxySettings, LoadBalancerSettings, LoadBalancers,
+};
+use portcullis_kube_api::cluster::Flavour;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tracing::info;
+
+use super::lead;
+use super::services::{host, kubernetes};
+use crate::config::{self, Loaded, Mode};
+use crate::exit::Failure;
+use crate::telemetry::Readiness;
+
+/// Starts all that the configuration has here; it ends when `stop` says so, or with a failure.
+pub(crate) async fn start(
+    loaded: &Loaded,
+    readiness: &Readiness,
+    stop: &watch::Receiver<bool>,
+    tasks: &mut JoinSet<Result<(), Failure>>,
+) -> Result<(), Failure> {
+    let given = &loaded.config.cluster_api;
+    let check = readiness.register("cluster-api");
+    check.ready();
+    if loaded.config.mode == Mode::Observe {
+        info!("load balancers of clusters are not touched: `portcullis get load-balancers` shows them");
+        let mut stop = stop.clone();
+        tasks.spawn(async move {
+            let _ = stop.wait_for(|stop| *stop).await;
+            drop(check);
+            Ok(())
+        });
+        return Ok(());
+    }
+    let client = kubernetes(loaded).await?;
+    let flavour = flavour(given.types);
+    let balancers = LoadBalancers::new(
+        client.clone(),
+        LoadBalancerSettings {
+            flavour,
+            namespace: given.namespace.clone(),
+            concurrency: given.concurrency.max(1),
+            probe: Some(given.probe.as_duration()).filter(|every| !every.is_zero()),
+            host: host(),
+        },
+    );
+    let haproxy = given.haproxy.then(|| {
+        let settings = HaProxySettings {
+            flavour,
+            namespace: given.namespace.clone(),
+            agents: loaded.config.haproxy.namespace.clone(),
+            concurrency: given.concurrency.max(1),
+        };
+        HaProxyController::new(client.clone(), settings)
+    });
+    let lease =
+        Lease::new(client, &loaded.config.services.lease.namespace, "portcullis-cluster-api", &host());
+    let working = async move {
+        let on_machines = async {
+            match haproxy {
+                Some(controller) => controller.run().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(balancers.run(), on_machines);
+        drop(check);
+    };
+    tasks.spawn(lead(Some(lease), stop.clone(), working));
+    Ok(())
+}
+
+/// Under which names the types are installed.
+pub(crate) fn flavour(types: config::Types) -> Flavour {
+    match types {
+        config::Types::Own => Flavour::Own,
+        config::Types::Proposed => Flavour::Proposed,
+    }
+}

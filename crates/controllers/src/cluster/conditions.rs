@@ -1,7 +1,7 @@
 //! What is to be known about a load balancer, from one look at everything.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use portcullis_kube_api::cluster::{LoadBalancerStatus, condition, set_condition};
+use portcullis_kube_api::cluster::{LoadBalancerStatus, set_condition};
 
 use super::membership::Membership;
 
@@ -185,11 +185,6 @@ pub(super) fn paused(conditions: &mut Vec<Condition>, generation: Option<i64>, n
 /// It goes.
 pub(super) fn deleting(conditions: &mut Vec<Condition>, message: &str, generation: Option<i64>, now: &Time) {
     set_condition(conditions, "Deleting", "True", "Deleting", message, generation, now);
-}
-
-/// Whether it is known to be paused.
-pub(super) fn is_told_paused(conditions: &[Condition]) -> bool {
-    condition(conditions, "Paused").is_some_and(|paused| paused.status == "True")
 }
 
 fn sentence(words: &str) -> String {

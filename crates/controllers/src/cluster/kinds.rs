@@ -103,7 +103,9 @@ where
             Err(kube::Error::Discovery(_)) => return Err(not_there()),
             Err(error) => return Err(format!("{kind} of {group} cannot be looked up: {error}")),
         };
-        let (resource, _) = found.recommended_kind(kind).ok_or_else(not_there)?;
+        // A group may have several versions, and not every kind in each of them.
+        let mut all = found.resources_by_stability().into_iter();
+        let (resource, _) = all.find(|(resource, _)| resource.kind == kind).ok_or_else(not_there)?;
         Ok(Shelf::new(resource, self.namespace.clone()))
     }
 }

@@ -17,6 +17,7 @@ mod infrastructure;
 mod kinds;
 mod membership;
 mod probe;
+mod proposed;
 pub(crate) mod queue;
 mod reconcile;
 pub(crate) mod shelf;
@@ -26,3 +27,4 @@ pub use agent::{Carrier, CarrierError, Carrying, HaProxyAgent, HaProxyAgentSetti
 pub use controller::{LoadBalancerSettings, LoadBalancers};
 pub use haproxy::{HaProxyController, HaProxySettings};
 pub use infrastructure::{InfrastructureSettings, Infrastructures};
+pub use proposed::ProposedClusters;

@@ -25,7 +25,7 @@ use super::controller::Context;
 use super::endpoints::{Flow, Place, flow};
 use super::membership::{Candidate, Membership, Situation};
 use super::shelf::{Key, Shelf};
-use super::thing::{Cluster, ControlPlane, Infrastructure, LoadBalancer, Machine, Thing};
+use super::thing::{Cluster, Infrastructure, LoadBalancer, Machine, Thing};
 use crate::events::Weight;
 
 /// Why it did not come to its end. It is tried again.
@@ -449,9 +449,15 @@ impl Context {
     }
 
     async fn plane(&self, namespace: &str, reference: &Reference) -> Option<Plane> {
-        let shelf = self.planes.shelf(reference.group(), &reference.kind).await.ok()?;
-        let plane: Arc<ControlPlane> = shelf.get(namespace, &reference.name)?;
-        Some((shelf, plane))
+        // The proposal's own example names the group of Clusters.
+        for group in [reference.group(), "controlplane.cluster.x-k8s.io"] {
+            if let Ok(shelf) = self.planes.shelf(group, &reference.kind).await
+                && let Some(plane) = shelf.get(namespace, &reference.name)
+            {
+                return Some((shelf, plane));
+            }
+        }
+        None
     }
 
     /// What makes it, what made it before, and what there is to say of that.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
 use super::object::{Object, null_is_default};
@@ -47,7 +47,9 @@ pub struct ClusterSpec {
     pub control_plane_endpoint: Endpoint,
     /// What makes its control plane.
     pub control_plane_ref: Option<Reference>,
-    /// Both of it, in the shape of the proposal.
+    /// What makes its network.
+    pub infrastructure_ref: Option<Reference>,
+    /// Endpoint and maker of the control plane, in the shape of the proposal.
     pub control_plane: Option<ProposedControlPlane>,
 }
 
@@ -80,6 +82,21 @@ impl ClusterSpec {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClusterStatus {}
+
+/// How a Cluster or a control plane stands, in the shape of the proposal.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ProposedStatus {
+    /// Whether the control plane of a Cluster can be used.
+    pub control_plane_ready: Option<bool>,
+    /// Whether a control plane can be used.
+    pub ready: Option<bool>,
+    /// Whether it could be used once.
+    pub initialized: Option<bool>,
+    /// What is to be known about it.
+    #[serde(deserialize_with = "null_is_default")]
+    pub conditions: Vec<Condition>,
+}
 
 /// What a control plane wants, of which there are many kinds.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]

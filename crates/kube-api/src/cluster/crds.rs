@@ -16,7 +16,77 @@ pub fn crds(flavour: Flavour) -> Vec<Value> {
         all.push(template(kind, what, spec));
     }
     all.push(load_balancer_template(flavour));
+    if flavour == Flavour::Proposed {
+        all.extend(proposed());
+    }
     all
+}
+
+/// What Cluster API brings otherwise, in the shapes of the proposal.
+fn proposed() -> [Value; 3] {
+    let kind = |group, kind, plural| Kind { group, version: "v1alpha4", kind, plural };
+    let status = |fields: Value| {
+        let mut status = object("How it stands.", fields);
+        status["properties"]["conditions"] = conditions();
+        status["x-kubernetes-preserve-unknown-fields"] = json!(true);
+        status
+    };
+    let flag = |what: &str| json!({"type": "boolean", "description": what});
+    let cluster = object(
+        "What is wanted.",
+        json!({
+            "paused": flag("Nothing is to be done about it for now."),
+            "controlPlane": object("Its control plane.", json!({
+                "endpoint": endpoint("Where it is found."),
+                "providerRef": reference("What makes it. Without one others do."),
+            })),
+            "infrastructureRef": reference("What makes its network."),
+        }),
+    );
+    let plane = object(
+        "What is wanted.",
+        json!({
+            "endpoint": endpoint("Where it is found."),
+            "loadBalancerRef": reference("The load balancer in front of it."),
+            "machineTemplate": object("What its Machines are made from.", json!({"metadata": template_metadata()})),
+        }),
+    );
+    let address = object("An address.", json!({"type": text("Its kind."), "address": text("The address.")}));
+    let machine = object(
+        "What is wanted.",
+        json!({"clusterName": text("The Cluster."), "providerID": text("What its provider calls it.")}),
+    );
+    let age = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]);
+    let cluster_status = status(json!({"controlPlaneReady": flag("Whether its control plane can be used.")}));
+    let plane_status = status(json!({
+        "ready": flag("Whether it can be used."),
+        "initialized": flag("Whether it could be used once."),
+    }));
+    let machine_status = status(json!({"addresses": {"type": "array", "items": address}}));
+    let (clusters, planes) = ("cluster.x-k8s.io", "controlplane.cluster.x-k8s.io");
+    [
+        definition(
+            kind(clusters, "Cluster", "clusters"),
+            "A cluster.",
+            &cluster,
+            Some(&cluster_status),
+            &age,
+        ),
+        definition(
+            kind(planes, "KubeadmControlPlane", "kubeadmcontrolplanes"),
+            "A control plane.",
+            &plane,
+            Some(&plane_status),
+            &age,
+        ),
+        definition(
+            kind(clusters, "Machine", "machines"),
+            "A machine.",
+            &machine,
+            Some(&machine_status),
+            &age,
+        ),
+    ]
 }
 
 fn load_balancer(flavour: Flavour) -> Value {
@@ -184,19 +254,22 @@ fn load_balancer_template(flavour: Flavour) -> Value {
 fn of_template(kind: Kind, what: &str, spec: &Value) -> Value {
     let name = format!("{}Template", kind.kind);
     let plural = format!("{}templates", kind.plural.trim_end_matches('s'));
-    let metadata = object(
-        "Labels and annotations of what is made.",
-        json!({
-            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
-            "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
-        }),
-    );
-    let mut inner = object("What is made.", json!({"metadata": metadata, "spec": spec}));
+    let mut inner = object("What is made.", json!({"metadata": template_metadata(), "spec": spec}));
     inner["required"] = json!(["spec"]);
     let mut outer = object("What is wanted.", json!({"template": inner}));
     outer["required"] = json!(["template"]);
     let columns = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]);
     named(kind, &name, &plural, what, &outer, None, &columns)
+}
+
+fn template_metadata() -> Value {
+    object(
+        "Labels and annotations of what is made.",
+        json!({
+            "labels": {"type": "object", "additionalProperties": {"type": "string"}},
+            "annotations": {"type": "object", "additionalProperties": {"type": "string"}},
+        }),
+    )
 }
 
 fn definition(kind: Kind, what: &str, spec: &Value, status: Option<&Value>, columns: &Value) -> Value {

@@ -15,8 +15,8 @@ mod status;
 
 pub use assignment::{AssignedMember, Assignment, DutyWord, Unusable};
 pub use capi::{
-    ClusterSpec, ClusterStatus, ControlPlaneSpec, MachineAddress, MachineSpec, MachineStatus, Reference,
-    is_moving_away, is_paused,
+    ClusterSpec, ClusterStatus, ControlPlaneSpec, MachineAddress, MachineSpec, MachineStatus, ProposedStatus,
+    Reference, is_moving_away, is_paused,
 };
 pub use crds::crds;
 pub use hooks::{Hooks, hooks};

@@ -2,7 +2,7 @@
 
 use portcullis_controllers::Lease;
 use portcullis_controllers::cluster::{
-    HaProxyController, HaProxySettings, LoadBalancerSettings, LoadBalancers,
+    HaProxyController, HaProxySettings, LoadBalancerSettings, LoadBalancers, ProposedClusters,
 };
 use portcullis_kube_api::cluster::Flavour;
 use tokio::sync::watch;
@@ -65,7 +65,13 @@ pub(crate) async fn start(
                 None => std::future::pending().await,
             }
         };
-        tokio::join!(balancers.run(), on_machines);
+        let proposed = async {
+            match proposed {
+                Some(clusters) => clusters.run().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(balancers.run(), on_machines, proposed);
         drop(check);
     };
     tasks.spawn(lead(Some(lease), stop.clone(), working));

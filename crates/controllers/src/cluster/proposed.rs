@@ -1,0 +1,340 @@
+//! Clusters and control planes in the shapes of the proposal: where their endpoint comes from, and whether it is ready.
+//!
+//! Only for a set-up without Cluster API, whose kinds these are otherwise.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use portcullis_kube_api::cluster::{
+    ClusterSpec, ControlPlaneSpec, Endpoint, ProposedStatus, Reference, is_paused, set_condition,
+};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tracing::info;
+
+use super::endpoints::{Flow, Place, flow};
+use super::kinds::Kinds;
+use super::queue::Queue;
+use super::shelf::{Key, Shelf, key};
+use super::thing::Thing;
+use crate::pause::pause;
+
+/// Looks after Clusters in the shape of the proposal.
+#[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
+pub struct ProposedClusters {
+    client: Client,
+    namespace: Option<String>,
+}
+
+type Cluster = Thing<ClusterSpec, ProposedStatus>;
+type Plane = Thing<ControlPlaneSpec, ProposedStatus>;
+
+/// What of an infrastructure cluster matters here.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct NetworkSpec {
+    control_plane_endpoint: Option<Endpoint>,
+}
+
+struct Context {
+    client: Client,
+    clusters: Kinds<ClusterSpec, ProposedStatus>,
+    planes: Kinds<ControlPlaneSpec, ProposedStatus>,
+    networks: Kinds<NetworkSpec, ProposedStatus>,
+    failures: Mutex<HashMap<Key, u32>>,
+}
+
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+
+/// How often a control plane that others look after is asked whether it answers.
+const ASK: Duration = Duration::from_secs(10);
+
+/// The group of Clusters.
+const GROUP: &str = "cluster.x-k8s.io";
+
+impl ProposedClusters {
+    /// Looks after those of a namespace, or of all.
+    pub fn new(client: Client, namespace: Option<String>) -> Self {
+        ProposedClusters { client, namespace }
+    }
+
+    /// Does so until it is dropped.
+    pub async fn run(self) {
+        let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
+        let of_cluster = Arc::clone(&queue);
+        let (of_plane, of_network) = (Arc::clone(&queue), Arc::clone(&queue));
+        let namespace = self.namespace.as_deref();
+        // Whoever a change is about has the whole namespace looked at: there are few, and it costs no call.
+        let everybody: Arc<Mutex<HashMap<Key, ()>>> = Arc::default();
+        let (known, by_plane, by_network) =
+            (Arc::clone(&everybody), Arc::clone(&everybody), Arc::clone(&everybody));
+        let all_of = |known: &Mutex<HashMap<Key, ()>>, namespace: &str, queue: &Queue<Key>| {
+            let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.keys().filter(|(found, _)| found == namespace).for_each(|key| queue.add(key.clone()));
+        };
+        let context = Context {
+            clusters: Kinds::new(self.client.clone(), namespace, move |_, _, cluster: &Cluster| {
+                known.lock().unwrap_or_else(PoisonError::into_inner).insert(key(cluster), ());
+                of_cluster.add(key(cluster));
+            }),
+            planes: Kinds::new(self.client.clone(), namespace, move |_, _, plane: &Plane| {
+                all_of(&by_plane, plane.namespace(), &of_plane);
+            }),
+            networks: Kinds::new(
+                self.client.clone(),
+                namespace,
+                move |_, _, network: &Thing<NetworkSpec, ProposedStatus>| {
+                    all_of(&by_network, network.namespace(), &of_network);
+                },
+            ),
+            failures: Mutex::default(),
+            client: self.client.clone(),
+        };
+        loop {
+            match context.clusters.shelf(GROUP, "Cluster").await {
+                Ok(_) => break,
+                Err(why) => {
+                    info!(why, "Clusters cannot be watched yet");
+                    tokio::time::sleep(Duration::from_secs(5)).await;
+                }
+            }
+        }
+        queue.run(4, |key| context.work(key)).await;
+    }
+}
+
+impl Context {
+    async fn work(&self, key: Key) -> Option<Duration> {
+        let done = Box::pin(self.reconcile(&key)).await;
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let Err(problem) = done else {
+            failures.remove(&key);
+            return done.unwrap_or_default();
+        };
+        let count = failures.entry(key.clone()).or_default();
+        *count += 1;
+        info!(namespace = key.0, name = key.1, %problem, "a cluster is looked at again");
+        Some(pause(BACKOFF, *count))
+    }
+
+    async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, String> {
+        let clusters = self.clusters.shelf(GROUP, "Cluster").await?;
+        let Some(cluster) = clusters.get(&key.0, &key.1) else { return Ok(None) };
+        if cluster.is_going() || is_paused(&cluster, Some(&cluster.0)) {
+            return Ok(None);
+        }
+        match cluster.spec.control_plane() {
+            None => self.managed_by_others(&clusters, &cluster).await,
+            Some(reference) => self.managed(&clusters, &cluster, reference).await,
+        }
+    }
+
+    /// Somebody else has a control plane, and says where: all that can be said is whether it answers.
+    async fn managed_by_others(
+        &self,
+        clusters: &Shelf<ClusterSpec, ProposedStatus>,
+        cluster: &Cluster,
+    ) -> Result<Option<Duration>, String> {
+        if cluster.spec.endpoint().is_none() {
+            return Ok(None);
+        }
+        let answer = self.answers(cluster).await;
+        let mut status = cluster.status.clone();
+        status.control_plane_ready = Some(answer.is_ok());
+        say(&mut status.conditions, cluster, "ControlPlaneInitialized", true, "ManagedByOthers", "");
+        let (reason, message) = match &answer {
+            Ok(()) => ("Answering", String::new()),
+            Err(why) => ("NotAnswering", why.clone()),
+        };
+        say(&mut status.conditions, cluster, "ControlPlaneReady", answer.is_ok(), reason, &message);
+        self.write(clusters, cluster, status).await?;
+        Ok(Some(ASK))
+    }
+
+    /// Whether the control plane answers, as the kubeconfig of the cluster has it.
+    async fn answers(&self, cluster: &Cluster) -> Result<(), String> {
+        let name = format!("{}-kubeconfig", cluster.name());
+        let secrets: Api<Secret> = Api::namespaced(self.client.clone(), cluster.namespace());
+        let secret = secrets
+            .get(&name)
+            .await
+            .map_err(|error| format!("The Secret {name} cannot be read: {error}."))?;
+        let value = secret.data.unwrap_or_default().remove("value");
+        let value = value.ok_or_else(|| format!("The Secret {name} has no `value`."))?;
+        let text = String::from_utf8(value.0).map_err(|_| format!("The Secret {name} is no text."))?;
+        let unusable =
+            |error: &dyn std::fmt::Display| format!("The Secret {name} is no kubeconfig: {error}.");
+        let read = Kubeconfig::from_yaml(&text).map_err(|error| unusable(&error))?;
+        let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
+        let client =
+            Client::try_from(config.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+        let asked = tokio::time::timeout(Duration::from_secs(5), client.apiserver_version()).await;
+        match asked {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(error)) => Err(format!("It does not answer: {error}.")),
+            Err(_) => Err("It does not answer within 5 s.".to_owned()),
+        }
+    }
+
+    async fn managed(
+        &self,
+        clusters: &Shelf<ClusterSpec, ProposedStatus>,
+        cluster: &Cluster,
+        reference: &Reference,
+    ) -> Result<Option<Duration>, String> {
+        let found = self.plane(cluster.namespace(), reference).await;
+        let Some((planes, plane)) = found else {
+            let mut status = cluster.status.clone();
+            let message = format!("There is no {} {}.", reference.kind, reference.name);
+            status.control_plane_ready = Some(false);
+            say(&mut status.conditions, cluster, "ControlPlaneReady", false, "NotFound", &message);
+            self.write(clusters, cluster, status).await?;
+            return Ok(Some(Duration::from_secs(5)));
+        };
+        let mut chain = vec![
+            (Place::Cluster, cluster.spec.endpoint().cloned()),
+            (Place::ControlPlane, plane.spec.endpoint.given().cloned()),
+        ];
+        // Without a load balancer of its own, what makes the network says where it is.
+        let network = match (&plane.spec.load_balancer_ref, &cluster.spec.infrastructure_ref) {
+            (None, Some(reference)) => {
+                let shelf = self.networks.shelf(reference.group(), &reference.kind).await.ok();
+                shelf.and_then(|shelf| Some((shelf.get(cluster.namespace(), &reference.name)?, shelf)))
+            }
+            _ => None,
+        };
+        if let Some((network, _)) = &network {
+            let given = network.spec.control_plane_endpoint.as_ref().and_then(Endpoint::given);
+            chain.push((Place::InfrastructureCluster, given.cloned()));
+        }
+        let (is_known, reason, message) = match flow(&chain, &[]) {
+            Flow::Unknown => {
+                (false, "WaitingForEndpoint", "It is not known yet where it will be found.".to_owned())
+            }
+            Flow::Mismatch(why) => (false, "EndpointMismatch", format!("{why}.")),
+            Flow::Known { endpoint, missing } => {
+                for place in missing {
+                    match (place, &network) {
+                        (Place::Cluster, _) => {
+                            let patch = json!({"spec": {"controlPlane": {"endpoint": endpoint}}});
+                            self.patch(clusters, cluster.namespace(), cluster.name(), patch).await?;
+                        }
+                        (Place::ControlPlane, _) => {
+                            let patch = json!({"spec": {"endpoint": endpoint}});
+                            self.patch(&planes, plane.namespace(), plane.name(), patch).await?;
+                        }
+                        (Place::InfrastructureCluster, Some((network, networks))) => {
+                            let patch = json!({"spec": {"controlPlaneEndpoint": endpoint}});
+                            self.patch(networks, network.namespace(), network.name(), patch).await?;
+                        }
+                        _ => {}
+                    }
+                }
+                (true, "Known", String::new())
+            }
+        };
+        let mut status = plane.status.clone();
+        say(&mut status.conditions, &plane, "EndpointReady", is_known, reason, &message);
+        self.write(&planes, &plane, status).await?;
+        let is_ready = is_known && plane.status.ready == Some(true);
+        let mut status = cluster.status.clone();
+        status.control_plane_ready = Some(is_ready);
+        let initialized = plane.status.initialized == Some(true);
+        let word = if initialized { "Initialized" } else { "WaitingForControlPlane" };
+        say(&mut status.conditions, cluster, "ControlPlaneInitialized", initialized, word, "");
+        let reason = match (is_known, is_ready) {
+            (false, _) => reason,
+            (true, true) => "Ready",
+            (true, false) => "WaitingForControlPlane",
+        };
+        say(&mut status.conditions, cluster, "ControlPlaneReady", is_ready, reason, &message);
+        // What was patched above is newer than this.
+        let newest = clusters.get(cluster.namespace(), cluster.name());
+        self.write(clusters, newest.as_deref().unwrap_or(cluster), status).await?;
+        Ok(None)
+    }
+
+    async fn plane(
+        &self,
+        namespace: &str,
+        reference: &Reference,
+    ) -> Option<(Arc<Shelf<ControlPlaneSpec, ProposedStatus>>, Arc<Plane>)> {
+        // The proposal's own example names the group of Clusters.
+        for group in [reference.group(), "controlplane.cluster.x-k8s.io"] {
+            if let Ok(shelf) = self.planes.shelf(group, &reference.kind).await
+                && let Some(plane) = shelf.get(namespace, &reference.name)
+            {
+                return Some((shelf, plane));
+            }
+        }
+        None
+    }
+
+    async fn write<S>(
+        &self,
+        shelf: &Shelf<S, ProposedStatus>,
+        object: &Thing<S, ProposedStatus>,
+        status: ProposedStatus,
+    ) -> Result<(), String>
+    where
+        S: Default + serde::de::DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        if status == object.status {
+            return Ok(());
+        }
+        // Only what is ours: the rest is whose control plane it is.
+        let mut value = json!({"conditions": status.conditions});
+        if status.control_plane_ready != object.status.control_plane_ready {
+            value["controlPlaneReady"] = json!(status.control_plane_ready);
+        }
+        let api: Api<Thing<S, ProposedStatus>> =
+            Api::namespaced_with(self.client.clone(), object.namespace(), shelf.resource());
+        let patch = Patch::Merge(json!({"status": value}));
+        match api.patch_status(object.name(), &PatchParams::default(), &patch).await {
+            Ok(written) => drop(shelf.keep(written)),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+
+    async fn patch<S>(
+        &self,
+        shelf: &Shelf<S, ProposedStatus>,
+        namespace: &str,
+        name: &str,
+        patch: Value,
+    ) -> Result<(), String>
+    where
+        S: Default + serde::de::DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        let api: Api<Thing<S, ProposedStatus>> =
+            Api::namespaced_with(self.client.clone(), namespace, shelf.resource());
+        match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
+            Ok(written) => drop(shelf.keep(written)),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error.to_string()),
+        }
+        Ok(())
+    }
+}
+
+fn say<S, T>(
+    conditions: &mut Vec<Condition>,
+    object: &Thing<S, T>,
+    type_: &str,
+    is: bool,
+    reason: &str,
+    message: &str,
+) {
+    let state = if is { "True" } else { "False" };
+    let now = Time(Timestamp::now());
+    set_condition(conditions, type_, state, reason, message, object.metadata.generation, &now);
+}

@@ -21,6 +21,7 @@ mod proposed;
 pub(crate) mod queue;
 mod reconcile;
 pub(crate) mod shelf;
+mod templates;
 pub(crate) mod thing;
 
 pub use agent::{Carrier, CarrierError, Carrying, HaProxyAgent, HaProxyAgentSettings, Sharing};
@@ -28,3 +29,4 @@ pub use controller::{LoadBalancerSettings, LoadBalancers};
 pub use haproxy::{HaProxyController, HaProxySettings};
 pub use infrastructure::{InfrastructureSettings, Infrastructures};
 pub use proposed::ProposedClusters;
+pub use templates::Templates;

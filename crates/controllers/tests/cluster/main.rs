@@ -6,4 +6,5 @@ mod endpoints;
 mod machines;
 mod members;
 mod scene;
+mod templates;
 mod trouble;

@@ -51,6 +51,30 @@ pub struct ClusterSpec {
     pub infrastructure_ref: Option<Reference>,
     /// Endpoint and maker of the control plane, in the shape of the proposal.
     pub control_plane: Option<ProposedControlPlane>,
+    /// The class that it is made from.
+    pub topology: Option<Topology>,
+}
+
+/// The class that a Cluster is made from, in each version that Cluster API has it in.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Topology {
+    /// Its name.
+    pub class: Option<String>,
+    /// The namespace that it is in.
+    pub class_namespace: Option<String>,
+    /// Both of them.
+    pub class_ref: Option<ClassRef>,
+}
+
+/// The class that a Cluster is made from.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ClassRef {
+    /// Its name.
+    pub name: String,
+    /// The namespace that it is in; the Cluster's, if nothing is said.
+    pub namespace: Option<String>,
 }
 
 /// A Cluster's control plane, in the shape of the proposal.
@@ -69,6 +93,16 @@ impl ClusterSpec {
     pub fn endpoint(&self) -> Option<&Endpoint> {
         let proposed = self.control_plane.as_ref().and_then(|plane| plane.endpoint.given());
         proposed.or_else(|| self.control_plane_endpoint.given())
+    }
+
+    /// The namespace and the name of the class that it is made from.
+    pub fn class(&self, own: &str) -> Option<(String, String)> {
+        let topology = self.topology.as_ref()?;
+        let (name, namespace) = match &topology.class_ref {
+            Some(class) => (class.name.clone(), class.namespace.clone()),
+            None => (topology.class.clone()?, topology.class_namespace.clone()),
+        };
+        Some((namespace.filter(|given| !given.is_empty()).unwrap_or_else(|| own.to_owned()), name))
     }
 
     /// What makes the control plane, if Cluster API has it made.

@@ -2,7 +2,7 @@
 
 use portcullis_controllers::Lease;
 use portcullis_controllers::cluster::{
-    HaProxyController, HaProxySettings, LoadBalancerSettings, LoadBalancers, ProposedClusters,
+    HaProxyController, HaProxySettings, LoadBalancerSettings, LoadBalancers, ProposedClusters, Templates,
 };
 use portcullis_kube_api::cluster::Flavour;
 use tokio::sync::watch;
@@ -71,7 +71,7 @@ pub(crate) async fn start(
                 None => std::future::pending().await,
             }
         };
-        tokio::join!(balancers.run(), on_machines, proposed);
+        tokio::join!(balancers.run(), templates.run(), on_machines, proposed);
         drop(check);
     };
     tasks.spawn(lead(Some(lease), stop.clone(), working));

@@ -1,6 +1,7 @@
 //! Services of type `LoadBalancer`.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -110,12 +111,16 @@ pub fn load_balancer(
     let refused = |what: String, remedy: &str| {
         Problem::new(format!("Service {namespace}/{name}: {what}."), "Nothing was changed.", remedy)
     };
-    if let Some(address) = spec.load_balancer_ip.as_ref().filter(|address| !address.is_empty()) {
-        return Err(refused(
-            format!("spec.loadBalancerIP is `{address}`, and AWS does not let anybody choose the address"),
-            "Remove it; fixed addresses are given by annotation.",
-        ));
-    }
+    let address = spec.load_balancer_ip.as_ref().filter(|address| !address.is_empty());
+    let addresses: Vec<IpAddr> = match address {
+        Some(address) => vec![address.parse().map_err(|_| {
+            refused(
+                format!("spec.loadBalancerIP is `{address}`, which is no address"),
+                "Correct it, or remove it.",
+            )
+        })?],
+        None => Vec::new(),
+    };
     if spec.session_affinity.as_ref().is_some_and(|affinity| affinity != "None") {
         let affinity = spec.session_affinity.unwrap_or_default();
         return Err(refused(
@@ -147,7 +152,7 @@ pub fn load_balancer(
     }
     let admission = Admission { ranges, empty_means: EmptyMeans::Everyone };
     LoadBalancer::new(name.clone(), Scheme::InternetFacing, families, listeners, admission)
-        .and_then(|wanted| wanted.with_members(members))
+        .and_then(|wanted| wanted.with_addresses(addresses)?.with_members(members))
         .map_err(|error| refused(error.to_string(), "Correct the Service."))
 }
 
@@ -299,7 +304,7 @@ mod tests {
     #[test]
     fn what_cannot_be_is_told() {
         for (spec, what) in [
-            (json!({"loadBalancerIP": "192.0.2.1"}), "spec.loadBalancerIP is `192.0.2.1`"),
+            (json!({"loadBalancerIP": "somewhere"}), "spec.loadBalancerIP is `somewhere`"),
             (json!({"sessionAffinity": "ClientIP"}), "spec.sessionAffinity is `ClientIP`"),
             (json!({"ports": []}), "it has no ports"),
             (json!({"ports": [{"port": 80}]}), "port 80 has no node port"),

@@ -93,6 +93,15 @@ impl Spec {
         settings: &Settings,
     ) -> Result<(Self, Vec<String>), Problem> {
         let Want { owner, uid, parameters, nodes, .. } = want;
+        if let Some(address) = wanted.addresses().first() {
+            return Err(Problem::new(
+                format!(
+                    "{owner}: spec.loadBalancerIP is `{address}`, and AWS does not let anybody choose the address."
+                ),
+                "Nothing was changed.",
+                "Remove it; fixed addresses are given by annotation.",
+            ));
+        }
         let (asked, mut told) = Asked::parse(owner, parameters)?;
         let dual_stack = asked.dual_stack.unwrap_or_else(|| wanted.families().contains(&Family::V6));
         let listeners = listeners(owner, wanted, &asked, settings, &mut told)?;

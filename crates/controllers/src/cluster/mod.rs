@@ -16,6 +16,7 @@ mod haproxy;
 mod infrastructure;
 mod kinds;
 mod membership;
+mod on_machines;
 mod probe;
 mod proposed;
 pub(crate) mod queue;
@@ -28,5 +29,6 @@ pub use agent::{Carrier, CarrierError, Carrying, HaProxyAgent, HaProxyAgentSetti
 pub use controller::{LoadBalancerSettings, LoadBalancers};
 pub use haproxy::{HaProxyController, HaProxySettings};
 pub use infrastructure::{InfrastructureSettings, Infrastructures};
+pub use on_machines::{HAPROXY_CLASS, OnMachines};
 pub use proposed::ProposedClusters;
 pub use templates::Templates;

@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use portcullis_controllers::cluster::{
-    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings,
+    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings, OnMachines,
 };
+use portcullis_controllers::{ServiceController, Settings as ServiceSettings};
 use portcullis_haproxy::{Settings, Tuning};
 use portcullis_host::interfaces::Selection;
+use portcullis_kube_api::LoadBalancerClass;
 use portcullis_kube_api::cluster::Flavour;
 use portcullis_testkit::parts::{Namespace, Scratch};
 use portcullis_testkit::talk::{Backend, Held, Load, ask};
@@ -244,4 +246,74 @@ async fn traffic_goes_on_without_us() {
         scene.get("loadbalancer", "lb")["status"]["allowedSourceRanges"] == json!(["198.51.100.0/24"])
     });
     assert_eq!(held.ask().unwrap(), "a", "who is in stays");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn services_are_carried_too() {
+    let scene = Scene::new("machines-services");
+    let names = ["services-a", "services-b"];
+    let mut lab = Lab::new(&names);
+    for (number, name) in names.iter().enumerate() {
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        scene.kubernetes.apply(&node.to_string()).unwrap();
+        let status = json!({"status": {
+            "addresses": [{"type": "InternalIP", "address": format!("10.9.{number}.2")}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }});
+        let patch =
+            ["patch", "node", name, "--subresource=status", "--type=merge", "-p", &status.to_string()];
+        scene.kubernetes.kubectl(&patch).unwrap();
+        let untaint = json!({"spec": {"taints": null}});
+        scene
+            .kubernetes
+            .kubectl(&["patch", "node", name, "--type=merge", "-p", &untaint.to_string()])
+            .unwrap();
+    }
+    let class = "portcullis.dev/machines-services";
+    scene.apply(json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "web", "annotations": {"portcullis.dev/haproxy-pool": scene.name}},
+        "spec": {
+            "type": "LoadBalancer", "loadBalancerClass": class, "loadBalancerSourceRanges": ["192.0.2.0/24"],
+            "ports": [{"port": 80, "nodePort": 32080}],
+        },
+    }));
+    for name in names {
+        let running = lab.backends.get_mut(name).unwrap();
+        running.backend = Some(Backend::start(&running.host, 32080));
+    }
+    let settings = ServiceSettings {
+        cluster: "test".to_owned(),
+        class: LoadBalancerClass { name: class.to_owned(), without_class: None },
+        concurrency: 4,
+        resync: Duration::from_secs(600),
+        close_look: Duration::from_secs(3600),
+        sweep_after: Duration::from_secs(600),
+        observe: false,
+        host: "test".to_owned(),
+    };
+    let place = Place::new();
+    let api = client(scene.kubernetes).await;
+    let provider = OnMachines::start(api.clone(), Flavour::Own);
+    let services = Agent { task: tokio::spawn(ServiceController::new(api, provider, settings).run()) };
+    let _all = (services, controller(&scene).await, agent(&scene, &lab, &place).await);
+    scene.until("the Service has an address", || {
+        scene.get("service", "web")["status"]["loadBalancer"]["ingress"][0]["ip"] == "192.0.2.1"
+    });
+    scene.until("both nodes are reached", || {
+        let answers: Vec<String> = (0..8).filter_map(|_| ask(&lab.client, "192.0.2.1", 80).ok()).collect();
+        names.iter().all(|name| answers.iter().any(|answer| answer == name))
+    });
+    // A node that goes finishes what it has.
+    let mut held = Held::connect(&lab.client, "192.0.2.1", 80).unwrap();
+    let holder = held.ask().unwrap();
+    scene.kubernetes.kubectl(&["delete", "node", &holder]).unwrap();
+    scene.until("nothing new goes there", || {
+        (0..8).all(|_| ask(&lab.client, "192.0.2.1", 80).is_ok_and(|answer| answer != holder))
+    });
+    assert_eq!(held.ask().unwrap(), holder);
+    scene.kubectl(&["delete", "service", "web"]);
+    scene.until("nothing listens any more", || ask(&lab.client, "192.0.2.1", 80).is_err());
+    let other = names.iter().find(|name| **name != holder).unwrap();
+    scene.kubernetes.kubectl(&["delete", "node", other]).unwrap();
 }

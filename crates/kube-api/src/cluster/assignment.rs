@@ -19,8 +19,13 @@ use super::spec::{Endpoint, HealthCheckSpec, ListenerSpec};
 #[serde(rename_all = "camelCase", default)]
 pub struct Assignment {
     /// The `LoadBalancer` that asks for it.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub load_balancer: String,
+    /// The Service that asks for it, where that is who does.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub service: String,
     /// The cluster that it is for.
+    #[serde(skip_serializing_if = "String::is_empty")]
     pub cluster_name: String,
     /// The generation of the `LoadBalancer` that all of this was formed from. While it is absent nothing is to be made.
     pub generation: i64,
@@ -160,6 +165,39 @@ impl AssignedMember {
     }
 }
 
+/// A listener of the core, with all that there is to say of it.
+impl From<&Listener> for ListenerSpec {
+    fn from(listener: &Listener) -> Self {
+        let seconds = |time: Duration| u16::try_from(time.as_secs()).unwrap_or(u16::MAX).max(1);
+        let check = listener.health_check().map(|check| HealthCheckSpec {
+            protocol: Some(
+                match check.probe() {
+                    Probe::Tcp => "TCP",
+                    Probe::Http { .. } => "HTTP",
+                    Probe::Https { .. } => "HTTPS",
+                }
+                .to_owned(),
+            ),
+            path: check.probe().path().map(str::to_owned),
+            port: match check.port() {
+                HealthPort::Traffic => None,
+                HealthPort::Number(port) => Some(port),
+            },
+            interval_seconds: Some(seconds(check.interval())),
+            timeout_seconds: Some(seconds(check.timeout())),
+            healthy_threshold: Some(check.healthy_threshold()),
+            unhealthy_threshold: Some(check.unhealthy_threshold()),
+        });
+        ListenerSpec {
+            name: listener.name().map(str::to_owned),
+            port: listener.port(),
+            target_port: Some(listener.target_port()),
+            protocol: Some(listener.protocol().to_string().to_ascii_uppercase()),
+            health_check: check,
+        }
+    }
+}
+
 /// A time of Kubernetes, as everybody else has it.
 fn at(time: &Time) -> SystemTime {
     let millis = u64::try_from(time.0.as_millisecond()).unwrap_or_default();
@@ -184,8 +222,8 @@ impl Assignment {
             self.listeners.iter().map(ListenerSpec::to_core).collect();
         let members: Result<Vec<Member>, Unusable> =
             self.members.iter().map(AssignedMember::to_core).collect();
-        let name = self.load_balancer.as_str();
-        let made = LoadBalancer::new(name, scheme, families, listeners?, self.admission()?)
+        let name = if self.load_balancer.is_empty() { &self.service } else { &self.load_balancer };
+        let made = LoadBalancer::new(name.as_str(), scheme, families, listeners?, self.admission()?)
             .map_err(Unusable::new)?;
         let made = made.with_members(members?).map_err(Unusable::new)?;
         Ok(made.with_drain_deadline(Duration::from_secs(self.drain_timeout_seconds.into())))

@@ -347,6 +347,7 @@ fn assignment() -> Value {
         "What is asked of the provider. The controller of load balancers writes it; nothing is made while it is absent, and what was made goes when it does.",
         json!({
             "loadBalancer": text("The LoadBalancer that asks for it."),
+            "service": text("The Service that asks for it, where that is who does."),
             "clusterName": text("The Cluster that it is for."),
             "generation": {"type": "integer", "format": "int64", "description": "The generation of the LoadBalancer that all of this was formed from."},
             "endpoint": endpoint("Where clients look for it, if somebody decided that."),

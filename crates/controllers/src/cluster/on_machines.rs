@@ -1,0 +1,280 @@
+//! Services whose load balancers are on machines with `HAProxy`: what a Service wants is written into an object of the kind that
+//! the machines read, and what they say of it is what is reported.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use portcullis_core::{
+    Address, Enforcement, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Provider, Report, Target,
+    Want,
+};
+use portcullis_kube_api::cluster::{
+    AssignedMember, Assignment, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus,
+    ListenerSpec, condition,
+};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::haproxy::{HaProxyLoadBalancer, kind};
+use super::shelf::Shelf;
+
+/// The class of Services whose load balancers are on machines.
+pub const HAPROXY_CLASS: &str = "portcullis.dev/haproxy";
+
+/// The annotation of a Service that names the pool of machines.
+const POOL: &str = "portcullis.dev/haproxy-pool";
+
+/// The annotation of a Service by which its members are told of clients by the PROXY protocol.
+const PROXY_PROTOCOL: &str = "portcullis.dev/haproxy-proxy-protocol";
+
+/// For how long connections of a node that leaves are waited for.
+const DRAIN: Duration = Duration::from_secs(150);
+
+/// Has machines carry the load balancers of Services.
+#[derive(Clone)]
+#[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
+pub struct OnMachines(Arc<Inner>);
+
+struct Inner {
+    client: Client,
+    objects: Arc<Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>>,
+    watching: JoinHandle<()>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.watching.abort();
+    }
+}
+
+impl OnMachines {
+    /// Watches what machines say, from now on.
+    pub fn start(client: Client, flavour: Flavour) -> Self {
+        let objects = Arc::new(Shelf::new(kind(flavour), None));
+        let (watched, watcher) = (Arc::clone(&objects), client.clone());
+        let watching = tokio::spawn(async move { watched.watch(watcher, |_| {}).await });
+        OnMachines(Arc::new(Inner { client, objects, watching }))
+    }
+
+    fn api<K>(&self, namespace: &str) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = kube::core::ApiResource, Scope = kube::core::DynamicResourceScope>,
+    {
+        Api::namespaced_with(self.0.client.clone(), namespace, self.0.objects.resource())
+    }
+
+    fn found(&self, owner: &Owner) -> Option<Arc<HaProxyLoadBalancer>> {
+        let found = self.0.objects.get(owner.namespace().unwrap_or_default(), &name(owner))?;
+        let service = found.spec.assignment.as_ref().map(|assignment| assignment.service.as_str());
+        (service == Some(owner.name())).then_some(found)
+    }
+
+    /// What the object should say, given what it says.
+    fn spec(
+        want: &Want,
+        wanted: &LoadBalancer,
+        there: Option<&HaProxyLoadBalancer>,
+        now: Timestamp,
+    ) -> Value {
+        let before = there.and_then(|there| there.spec.assignment.as_ref());
+        let mut members: Vec<AssignedMember> = wanted
+            .members()
+            .iter()
+            .map(|member| AssignedMember {
+                name: member.name().to_owned(),
+                addresses: member.addresses().to_vec(),
+                provider_id: None,
+                duty: DutyWord::Serve,
+                by: None,
+            })
+            .collect();
+        // Who is not meant any more finishes what it has.
+        for old in before.map(|before| before.members.as_slice()).unwrap_or_default() {
+            let stays = members.iter().any(|member| {
+                member.name == old.name
+                    || member.addresses.iter().any(|address| old.addresses.contains(address))
+            });
+            let has_left = there.is_some_and(|there| {
+                there.status.observed_generation == there.metadata.generation
+                    && there
+                        .status
+                        .members
+                        .iter()
+                        .any(|told| told.name == old.name && told.status == "removed")
+            });
+            let is_over = old.by.as_ref().is_some_and(|by| by.0 <= now);
+            if stays || (old.duty == DutyWord::Leave && (has_left || is_over)) {
+                continue;
+            }
+            let by = old.by.clone().filter(|_| old.duty == DutyWord::Leave);
+            let by = by.unwrap_or_else(|| Time(now.checked_add(DRAIN).unwrap_or(Timestamp::MAX)));
+            members.push(AssignedMember { duty: DutyWord::Leave, by: Some(by), ..old.clone() });
+        }
+        members.sort_by(|one, other| one.name.cmp(&other.name));
+        let ranges = &wanted.admission().ranges;
+        let listed = (!ranges.is_absent() && !ranges.ranges().is_empty())
+            .then(|| ranges.ranges().iter().map(ToString::to_string).collect());
+        let assignment = Assignment {
+            service: want.owner.name().to_owned(),
+            generation: 1,
+            listeners: wanted.listeners().iter().map(ListenerSpec::from).collect(),
+            allowed_source_ranges: listed,
+            drain_timeout_seconds: u32::try_from(DRAIN.as_secs()).unwrap_or_default(),
+            members,
+            ..Assignment::default()
+        };
+        let addresses: &[IpAddr] = wanted.addresses();
+        let mut spec = json!({"assignment": assignment});
+        if !addresses.is_empty() {
+            spec["addresses"] = json!(addresses);
+        }
+        if let Some(pool) = want.parameters.get(POOL).filter(|pool| !pool.is_empty()) {
+            spec["pool"] = json!(pool);
+        }
+        if want.parameters.get(PROXY_PROTOCOL).is_some_and(|value| value == "true") {
+            spec["proxyProtocol"] = json!(true);
+        }
+        spec
+    }
+
+    async fn write(&self, want: &Want, spec: &Value) -> Result<(), Problem> {
+        let (owner, namespace) = (&want.owner, want.owner.namespace().unwrap_or_default());
+        let resource = self.0.objects.resource();
+        let stopped = |error: kube::Error| {
+            Problem::new(
+                format!("{owner}: {} {} cannot be written: {error}.", resource.kind, name(owner)),
+                "What is carried stays as it is.",
+                "Allow it, as the manifests do, and see that the types are installed: `portcullis crds`.",
+            )
+        };
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service", "name": owner.name(), "uid": want.uid,
+            "controller": true, "blockOwnerDeletion": false,
+        });
+        let object = json!({
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            "metadata": {"name": name(owner), "namespace": namespace, "ownerReferences": [service]},
+            "spec": spec,
+        });
+        let api: Api<HaProxyLoadBalancer> = self.api(namespace);
+        if self.0.objects.get(namespace, &name(owner)).is_none() {
+            let body: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| {
+                Problem::new(
+                    format!("{owner}: {error}."),
+                    "Nothing was changed.",
+                    "This is a fault of Portcullis: report it.",
+                )
+            })?;
+            let creating: Api<DynamicObject> = self.api(namespace);
+            match creating.create(&PostParams::default(), &body).await {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if status.code == 409 => {}
+                Err(error) => return Err(stopped(error)),
+            }
+        }
+        // As a whole: what is not in it any more must not stay.
+        let replace = PatchParams::apply("portcullis-services").force();
+        let written = api.patch(&name(owner), &replace, &Patch::Apply(object)).await.map_err(stopped)?;
+        self.0.objects.keep(written);
+        Ok(())
+    }
+
+    fn report(found: Option<&HaProxyLoadBalancer>) -> Report {
+        let pending = |why: &str| Outcome::Pending { why: why.to_owned(), retry_after: None };
+        let Some(found) = found else { return Report::new(pending("machines have not seen it yet")) };
+        let ready = condition(&found.status.conditions, "Ready");
+        let is_current = found.status.observed_generation == found.metadata.generation;
+        let outcome = match ready {
+            Some(ready) if ready.status == "True" && is_current => Outcome::Done,
+            Some(ready) if ready.status != "True" => pending(&ready.message),
+            _ => pending("machines have not carried it out yet"),
+        };
+        let address = found.status.address.parse().map(Address::Ip).ok();
+        let enforcement = condition(&found.status.conditions, "SourceRangesEnforced").map(|said| {
+            if said.status == "True" {
+                Enforcement::By("HAProxy".to_owned())
+            } else {
+                Enforcement::Not(said.message.clone())
+            }
+        });
+        Report { addresses: address.into_iter().collect(), enforcement, ..Report::new(outcome) }
+    }
+}
+
+/// What the object of a Service is called.
+fn name(owner: &Owner) -> String {
+    format!("service-{}", owner.name())
+}
+
+impl Provider for OnMachines {
+    fn members(&self, _: &BTreeMap<String, String>) -> Result<Members, Problem> {
+        Ok(Members::Nodes(BTreeMap::new()))
+    }
+
+    fn is_settled(&self, want: &Want) -> bool {
+        let Target::Present(wanted) = &want.target else { return false };
+        let Some(found) = self.found(&want.owner) else { return false };
+        let spec = Self::spec(want, wanted, Some(&found), Timestamp::now());
+        is_as(&found, &spec) && Self::report(Some(&found)).outcome == Outcome::Done
+    }
+
+    async fn sync(&self, want: &Want) -> Report {
+        self.0.objects.ready().await;
+        let found = self.found(&want.owner);
+        match &want.target {
+            Target::Gone => {
+                let Some(found) = found else { return Report::new(Outcome::Done) };
+                let api: Api<HaProxyLoadBalancer> = self.api(found.namespace());
+                match api.delete(found.name(), &DeleteParams::default()).await {
+                    Ok(_) => Report::new(Outcome::Done),
+                    Err(kube::Error::Api(status)) if status.code == 404 => Report::new(Outcome::Done),
+                    Err(error) => Report::new(Outcome::Pending { why: error.to_string(), retry_after: None }),
+                }
+            }
+            Target::Present(wanted) => {
+                let spec = Self::spec(want, wanted, found.as_deref(), Timestamp::now());
+                if found.as_ref().is_none_or(|found| !is_as(found, &spec))
+                    && let Err(problem) = self.write(want, &spec).await
+                {
+                    return Report { outcome: Outcome::Blocked(problem), ..Self::report(found.as_deref()) };
+                }
+                Self::report(self.found(&want.owner).as_deref())
+            }
+        }
+    }
+
+    async fn preview(&self, want: &Want) -> Result<PlanView, Problem> {
+        Err(Problem::new(
+            format!("{}: what machines would do cannot be shown before.", want.owner),
+            "Nothing was changed.",
+            "See the object that they read: HAProxyLoadBalancer.",
+        ))
+    }
+
+    fn forget(&self, _: &Owner) {}
+
+    fn forgotten(&self) -> Vec<Owner> {
+        // They belong to their Services, and Kubernetes takes them away with those.
+        Vec::new()
+    }
+
+    async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {
+        Ok(Vec::new())
+    }
+
+    async fn look_closely(&self, _: &Owner) -> Result<bool, Problem> {
+        Ok(false)
+    }
+}
+
+/// Whether an object says what it should.
+fn is_as(found: &HaProxyLoadBalancer, spec: &Value) -> bool {
+    serde_json::from_value::<HaProxyLoadBalancerSpec>(spec.clone()).is_ok_and(|wanted| wanted == found.spec)
+}

@@ -1,7 +1,7 @@
 //! What is to be known about a load balancer, from one look at everything.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use portcullis_kube_api::cluster::{LoadBalancerStatus, set_condition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use portcullis_kube_api::cluster::{Condition, LoadBalancerStatus, set_condition};
 
 use super::membership::Membership;
 

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_kube_api::cluster::{
-    ClusterSpec, ControlPlaneSpec, Endpoint, ProposedStatus, Reference, is_paused, set_condition,
+    ClusterSpec, Condition, ControlPlaneSpec, Endpoint, ProposedStatus, Reference, is_paused, set_condition,
 };
 use serde::Deserialize;
 use serde_json::{Value, json};

@@ -2,11 +2,12 @@
 
 use std::net::IpAddr;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use super::object::{Object, null_is_default};
 use super::spec::Endpoint;
+use super::status::Condition;
 
 /// What points at another object of the same namespace. Some versions have a group, others a group with a version.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -29,8 +29,8 @@ pub use spec::{
     Endpoint, HealthCheckSpec, ListenerSpec, LoadBalancerSpec, Selection, TargetKind, selector_text,
 };
 pub use status::{
-    InfrastructureStatus, Initialization, Instance, InstanceMember, LoadBalancerStatus, MemberStatus, Target,
-    condition, set_condition,
+    Condition, InfrastructureStatus, Initialization, Instance, InstanceMember, LoadBalancerStatus,
+    MemberStatus, Target, condition, set_condition,
 };
 
 /// The label by which a Machine belongs to a load balancer, unless its selector says otherwise.

@@ -1,4 +1,4 @@
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use super::object::null_is_default;
@@ -135,6 +135,30 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
+/// One thing to be known about an object. What is missing in others' is no reason not to read the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Condition {
+    /// What it is about.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`: whether it is so.
+    #[serde(deserialize_with = "null_is_default")]
+    pub status: String,
+    /// Why, in one word.
+    #[serde(deserialize_with = "null_is_default")]
+    pub reason: String,
+    /// Why, in sentences.
+    #[serde(deserialize_with = "null_is_default")]
+    pub message: String,
+    /// Since when the status is what it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_transition_time: Option<Time>,
+    /// The spec that this is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+}
+
 /// A condition of that type.
 pub fn condition<'a>(conditions: &'a [Condition], type_: &str) -> Option<&'a Condition> {
     conditions.iter().find(|condition| condition.type_ == type_)
@@ -151,15 +175,15 @@ pub fn set_condition(
     now: &Time,
 ) {
     let found = conditions.iter_mut().find(|condition| condition.type_ == type_);
-    let since =
-        found.as_ref().filter(|found| found.status == status).map(|found| found.last_transition_time.clone());
+    let since = found.as_ref().filter(|found| found.status == status);
+    let since = since.and_then(|found| found.last_transition_time.clone());
     let new = Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
         message: message.to_owned(),
         observed_generation: generation,
-        last_transition_time: since.unwrap_or_else(|| now.clone()),
+        last_transition_time: Some(since.unwrap_or_else(|| now.clone())),
     };
     match found {
         Some(found) => *found = new,

@@ -56,6 +56,9 @@ pub(crate) async fn start(
         };
         HaProxyController::new(client.clone(), settings)
     });
+    let proposed = (flavour == Flavour::Proposed)
+        .then(|| ProposedClusters::new(client.clone(), given.namespace.clone()));
+    let templates = Templates::new(client.clone(), flavour, given.namespace.clone());
     let lease =
         Lease::new(client, &loaded.config.services.lease.namespace, "portcullis-cluster-api", &host());
     let working = async move {

@@ -2,6 +2,7 @@
 
 mod host;
 mod ingress;
+mod load_balancers;
 mod services;
 
 use anyhow::Context;
@@ -43,6 +44,8 @@ enum Kind {
     Ingress,
     /// Services at the addresses of nodes, and what came to those of this machine
     Host,
+    /// `LoadBalancers` of clusters that Cluster API makes, and where their members are
+    LoadBalancers,
 }
 
 /// Something with a load balancer, in the columns that all have.
@@ -79,13 +82,20 @@ async fn shown(
     if kind == Some(Kind::Host) {
         return host::shown(&host::look(loaded, &client).await?, format);
     }
+    if kind == Some(Kind::LoadBalancers) {
+        return load_balancers::shown(&load_balancers::look(loaded, &client).await?, format);
+    }
     let with_ingress = kind.is_none() && loaded.config.ingress_controllers.enabled;
     let with_host = kind.is_none() && loaded.config.host.enabled;
+    let with_balancers = kind.is_none() && loaded.config.cluster_api.enabled;
     let mut rows = Vec::new();
+    if with_balancers {
+        rows.extend(load_balancers::look(loaded, &client).await?.iter().map(load_balancers::row));
+    }
     if with_host {
         rows.extend(host::look(loaded, &client).await?.iter().map(host::row));
     }
-    if !with_ingress && !with_host || loaded.config.services.enabled {
+    if !with_ingress && !with_host && !with_balancers || loaded.config.services.enabled {
         rows.extend(services::rows(loaded, &client, members).await?);
     }
     if with_ingress {

@@ -14,6 +14,8 @@ pub(super) struct Look<'a> {
     pub(super) membership: &'a Membership,
     pub(super) endpoint: &'a EndpointLook,
     pub(super) infrastructure: &'a InfrastructureLook,
+    /// What made it before, whose own address is where clients look for it.
+    pub(super) bound_to: Option<&'a str>,
 }
 
 /// What is known about the endpoint.
@@ -162,6 +164,12 @@ fn degraded(look: &Look<'_>) -> Said {
             names.join(", ")
         );
         return said("True", "DrainOverdue", message);
+    }
+    if let Some(old) = look.bound_to {
+        let message = format!(
+            "The endpoint is the address of {old}, which made it before: it goes on, since clients would find nothing else there. Name {old} in spec.infrastructureRef again, or have clients use another endpoint."
+        );
+        return said("True", "EndpointOfOldProvider", message);
     }
     if let EndpointLook::Mismatch(why) = look.endpoint {
         return said("True", "EndpointMismatch", sentence(why));

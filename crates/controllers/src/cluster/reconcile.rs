@@ -178,12 +178,17 @@ impl Context {
         if matches!(infrastructure, InfrastructureLook::Missing(_) | InfrastructureLook::UnknownKind(_)) {
             again.within(Some(PATIENCE));
         }
+        let bound = others
+            .iter()
+            .find(|(_, old)| is_bound_to(balancer, old, main.as_ref()))
+            .map(|(_, old)| old.name());
         let look = Look {
             generation: balancer.metadata.generation,
             refusals: &[],
             membership: &membership,
             endpoint: &endpoint,
             infrastructure: &infrastructure,
+            bound_to: bound,
         };
         let mut status = balancer.status.clone();
         status.observed_generation = balancer.metadata.generation;
@@ -192,8 +197,9 @@ impl Context {
         status.targets.clone_from(&membership.targets);
         status.active_targets = membership.active();
         if let Some((_, made)) = &main {
-            // What is not known of it is no reason to take an address away.
-            if !made.status.address.is_empty() {
+            // What is not known of it is no reason to take an address away, nor is one that nobody answers at yet.
+            let is_checked = others.is_empty() || !status.active_targets.is_empty();
+            if !made.status.address.is_empty() && is_checked {
                 status.address.clone_from(&made.status.address);
             }
             status.allowed_source_ranges.clone_from(&made.status.allowed_source_ranges);
@@ -222,7 +228,9 @@ impl Context {
         for old in others {
             let (shelf, made) = old;
             let Some(assignment) = made.spec.assignment.as_ref() else { continue };
-            let serves = main.is_some() && !membership.active().is_empty();
+            let serves = main.is_some()
+                && !membership.active().is_empty()
+                && !is_bound_to(balancer, made, main.as_ref());
             let since = assignment.replaced_since.clone().map(|since| since.0).or(serves.then_some(now));
             let mut decided = situation(Some(old), drain);
             let mut released = decided.released.clone();
@@ -790,6 +798,7 @@ impl Context {
             membership: &membership,
             endpoint: &EndpointLook::Unknown,
             infrastructure: &infrastructure,
+            bound_to: None,
         };
         let mut status = balancer.status.clone();
         conditions::conditions(&mut status, &look, &Time(Timestamp::now()));
@@ -889,6 +898,15 @@ fn owner<S, T>(
 fn owned_by(made: &Infrastructure, balancer: &LoadBalancer) -> bool {
     let owners = made.metadata.owner_references.iter().flatten();
     owners.into_iter().any(|owner| Some(&owner.uid) == balancer.metadata.uid.as_ref())
+}
+
+/// Whether clients look for a load balancer at the address of what made it before, which nothing else can have.
+fn is_bound_to(balancer: &LoadBalancer, old: &Infrastructure, main: Option<&Made>) -> bool {
+    let host = balancer.spec.endpoint().map(|endpoint| endpoint.host.as_str());
+    let address = Some(old.status.address.as_str()).filter(|address| !address.is_empty());
+    address.is_some()
+        && host == address
+        && main.is_none_or(|(_, main)| Some(main.status.address.as_str()) != host)
 }
 
 /// When it has to be looked at again.

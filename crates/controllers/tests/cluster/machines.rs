@@ -317,3 +317,52 @@ async fn services_are_carried_too() {
     let other = names.iter().find(|name| **name != holder).unwrap();
     scene.kubernetes.kubectl(&["delete", "node", other]).unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_address_comes_from_a_pool() {
+    let scene = Scene::new("machines-pool");
+    let lab = Lab::new(&["pool-a"]);
+    scene.cluster("c", json!({}), json!({}));
+    machine(&scene, &lab, "pool-a");
+    let pool = json!({"apiGroup": "ipam.example.com", "kind": "Pool", "name": "edge"});
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addressFrom": {"poolRef": pool}}));
+    let place = Place::new();
+    let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    scene.until("an address is asked for", || {
+        scene.get("ipaddressclaim", "lb")["spec"]["poolRef"]["name"] == "edge"
+    });
+    scene.until("that is told", || {
+        scene.condition("lb", "InfrastructureReady").0 == "False WaitingForAddress"
+    });
+    // As the pool's own controller does it.
+    scene.apply(json!({
+        "apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddress", "metadata": {"name": "given"},
+        "spec": {"claimRef": {"name": "lb"}, "poolRef": pool, "address": "192.0.2.1", "prefix": 24},
+    }));
+    let status = json!({"status": {"addressRef": {"name": "given"}}}).to_string();
+    scene.kubectl(&["patch", "ipaddressclaim", "lb", "--subresource=status", "--type=merge", "-p", &status]);
+    scene.until("it serves there", || {
+        scene.status("lb", "pool-a").as_deref() == Some("active")
+            && scene.get("loadbalancer", "lb")["status"]["address"] == "192.0.2.1"
+    });
+    assert_eq!(ask(&lab.client, "192.0.2.1", FRONT).unwrap(), "pool-a");
+    assert!(ask(&lab.client, "10.9.0.1", FRONT).is_err(), "and nowhere else");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn haproxy_that_is_killed_is_back() {
+    let scene = Scene::new("machines-faults");
+    let lab = Lab::new(&["fault-a"]);
+    scene.cluster("c", json!({}), json!({}));
+    machine(&scene, &lab, "fault-a");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({}));
+    let place = Place::new();
+    let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    scene.until("it serves", || scene.status("lb", "fault-a").as_deref() == Some("active"));
+    let pid = std::fs::read_to_string(place.scratch.path().join("haproxy.pid")).unwrap();
+    let killed =
+        std::process::Command::new("kill").args(["-KILL", "--", &format!("-{}", pid.trim())]).status();
+    assert!(killed.unwrap().success());
+    scene
+        .until("it is back", || ask(&lab.client, "192.0.2.1", FRONT).is_ok_and(|answer| answer == "fault-a"));
+}

@@ -5,6 +5,7 @@
 mod endpoints;
 mod machines;
 mod members;
+mod moves;
 mod scene;
 mod templates;
 mod trouble;

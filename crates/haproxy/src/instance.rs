@@ -14,7 +14,7 @@ use nix::unistd::Pid;
 use portcullis_core::{Family, Problem};
 use tokio::time::sleep;
 
-use crate::answers::{self, Counts, Processes, Server};
+use crate::answers::{self, Counts, Processes};
 use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
 use crate::holder::{has_family, holder};
@@ -127,8 +127,8 @@ impl Instance {
         let proxies = wanted.balancers.iter().flat_map(names::proxies).map(|(name, _)| name).collect();
         self.tally.keep(&proxies);
         let mut before = Vec::new();
+        let mut look = self.look_at_all().await?;
         for _ in 0..ROUNDS {
-            let look = self.look_at_all().await?;
             let decision = next(wanted, &look, &self.memory, now);
             self.memory.clone_from(&decision.memory);
             if decision.steps.is_empty() {
@@ -143,19 +143,20 @@ impl Instance {
                 tracing::debug!(?step, "haproxy");
                 self.execute(step).await?;
             }
+            look = match touched(&decision.steps) {
+                Some(backends) => self.look_at_some(look, &backends).await?,
+                None => self.look_at_all().await?,
+            };
             before = decision.steps;
         }
-        self.look_again(now).await
+        let decision = next(wanted, &look, &self.memory, now);
+        Ok(self.tell(&look, &decision))
     }
 
     /// How everything is, by what was last wanted. Nothing is changed.
     pub async fn look(&mut self) -> Result<Seen, Error> {
-        self.look_again(SystemTime::now()).await
-    }
-
-    async fn look_again(&mut self, now: SystemTime) -> Result<Seen, Error> {
         let look = self.look_at_all().await?;
-        let decision = next(&self.wanted, &look, &self.memory, now);
+        let decision = next(&self.wanted, &look, &self.memory, SystemTime::now());
         Ok(self.tell(&look, &decision))
     }
 
@@ -225,13 +226,17 @@ impl Instance {
         is_running(pid.trim(), &self.settings.directory)
     }
 
-    async fn look_at_all(&mut self) -> Result<Look, Error> {
+    fn read_file(&self) -> Result<Option<String>, Error> {
         let path = self.path("haproxy.cfg");
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::file("read", path)(error)),
-        };
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::file("read", path)(error)),
+        }
+    }
+
+    async fn look_at_all(&mut self) -> Result<Look, Error> {
+        let text = self.read_file()?;
         let processes = self.ask_processes().await?.filter(|processes| processes.current.is_some());
         let mut ours: BTreeSet<u32> = BTreeSet::new();
         for known in [&processes, &self.processes].into_iter().flatten() {
@@ -282,21 +287,56 @@ impl Instance {
             proxies: of_current.frontends.keys().cloned().collect(),
             ..Running::default()
         };
-        for (key, (admin, up)) in states {
-            let check = of_current.servers.get(&key).map(|server| server.check.clone());
-            running.servers.insert(key, Server { admin, up, check: check.unwrap_or_default() });
-        }
+        running.take_servers(states, &of_current);
         counts.insert(current, of_current);
         for (&pid, counts) in &counts {
-            for (key, server) in counts.servers.iter().filter(|(_, server)| server.sessions > 0) {
-                running.sessions.entry(key.clone()).or_default().insert(pid, server.sessions);
-            }
+            running.take_sessions(pid, counts, |_| true);
         }
         self.tally.take(&counts);
         let up = running.servers.iter().filter(|(_, server)| server.up);
         self.was_up = up.map(|(key, _)| key.clone()).collect();
         running.ranges = self.ranges_of_worker(current).await?;
         Ok(running)
+    }
+
+    /// Looks again at what was just changed: these proxies, and all files. With many load balancers, telling everything takes
+    /// HAProxy many times as long as changing something.
+    async fn look_at_some(&mut self, mut look: Look, backends: &BTreeSet<String>) -> Result<Look, Error> {
+        look.file = self.read_file()?;
+        look.ranges.clone_from(&self.ranges);
+        let (Some(running), Some(processes)) = (&mut look.running, &self.processes) else { return Ok(look) };
+        if let Some((_, ranges)) = &self.has {
+            running.ranges.clone_from(ranges);
+        }
+        let current = processes.current.unwrap_or_default();
+        let of_them = |key: &(String, String)| backends.contains(&key.0);
+        let workers: BTreeSet<u32> = running
+            .sessions
+            .iter()
+            .filter(|(key, _)| of_them(key))
+            .flat_map(|(_, workers)| workers.keys().copied())
+            .filter(|pid| *pid != current)
+            .collect();
+        running.servers.retain(|key, _| !of_them(key));
+        running.sessions.retain(|key, _| !of_them(key));
+        let mut all: Vec<(u32, Counts)> = Vec::new();
+        for backend in backends {
+            let answer = self.worker.ask(&format!("show servers state {backend}")).await?;
+            let Some(number) = answers::proxy_number(&answer) else { continue };
+            let counts = self.worker.ask(&format!("show stat {number} 4 -1")).await?;
+            let counts = answers::counts(&counts).unwrap_or_default();
+            running.take_servers(answers::servers(&answer), &counts);
+            all.push((current, counts));
+        }
+        for pid in workers {
+            let answer = self.master.ask(&format!("@!{pid} show stat -1 4 -1")).await?;
+            all.extend(answers::counts(&answer).map(|counts| (pid, counts)));
+        }
+        for (pid, counts) in &all {
+            running.take_sessions(*pid, counts, of_them);
+            self.tally.take_some(*pid, counts);
+        }
+        Ok(look)
     }
 
     /// The ranges that a worker has. One that we did not start is asked once.
@@ -540,6 +580,22 @@ impl Instance {
         }
         Ok(())
     }
+}
+
+/// The proxies that steps have to do with, if it is not all of them.
+fn touched(steps: &[Step]) -> Option<BTreeSet<String>> {
+    let mut backends = BTreeSet::new();
+    for step in steps {
+        match step {
+            Step::Start { .. } | Step::Reload { .. } => return None,
+            Step::Server { backend, .. } => drop(backends.insert(backend.clone())),
+            Step::WriteRanges { .. }
+            | Step::WriteFile { .. }
+            | Step::Admit { .. }
+            | Step::RemoveRanges { .. } => {}
+        }
+    }
+    Some(backends)
 }
 
 /// The version that the program tells, which has to be one that can add servers with checks.

@@ -26,7 +26,7 @@ use tokio::runtime::{Builder, Runtime};
 const CHANGES: usize = 100;
 const CONNECTIONS: usize = 3000;
 /// Limits: one change at the median, and how many times as long a connection may take as without HAProxy.
-const CHANGE: Duration = Duration::from_millis(150);
+const CHANGE: Duration = Duration::from_millis(100);
 const RATIO: f64 = 3.0;
 
 fn main() -> ExitCode {

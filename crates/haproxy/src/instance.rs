@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use crate::answers::{self, Counts, Processes};
 use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
-use crate::holder::{has_family, holder};
+use crate::holder::{has_family, holders};
 use crate::names;
 use crate::next::{Look, Memory, Order, Running, Step, next, questions};
 use crate::seen::{Seen, seen};
@@ -260,11 +260,7 @@ impl Instance {
             taken: BTreeMap::new(),
             holds_reload: self.reloads.wait().is_some(),
         };
-        for place in questions(&self.wanted, &look) {
-            if let Some(words) = holder(place, &ours) {
-                look.taken.insert(place, words);
-            }
-        }
+        look.taken = holders(&questions(&self.wanted, &look), &ours);
         Ok(look)
     }
 

@@ -626,3 +626,15 @@ fn read_all(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
 fn first_line(answer: &str) -> String {
     answer.lines().find(|line| !line.is_empty()).unwrap_or("nothing").to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_may_be_used_by_any_task() {
+        fn is_send<T: Send>(_: impl FnOnce(&'static mut Instance, &'static Wanted) -> T) {}
+        is_send(|instance, wanted| instance.apply(wanted, SystemTime::UNIX_EPOCH));
+        is_send(|instance, _| instance.look());
+    }
+}

@@ -60,7 +60,7 @@ struct Proxy {
 impl Proxy {
     fn new(machine: &Host) -> Self {
         let scratch = Scratch::new().unwrap();
-        let leash = Leash::new(&scratch.path().join("haproxy.pid"));
+        let leash = Leash::new(scratch.path());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let settings = Settings::new(scratch.path());
         let instance = on(machine, || runtime.block_on(Instance::start(settings))).unwrap();

@@ -42,7 +42,7 @@ struct Shares {
 impl Shares {
     fn new(host: &Host) -> Self {
         let scratch = Scratch::new().unwrap();
-        let leash = Leash::new(&scratch.path().join("process.pid"));
+        let leash = Leash::new(scratch.path());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let keepalived = Some(Keepalived::start(scratch.path()).unwrap());
         Shares { keepalived, runtime, host: host.clone(), _leash: leash, scratch }
@@ -217,6 +217,17 @@ fn keepalived_is_looked_after() {
     assert_eq!(street.holder(V4), 0);
     let machine = &mut street.machines[0];
     // Nothing to share: it is not needed, and nothing is left.
+    machine.shares.apply(&[], true);
+    assert_eq!(machine.shares.process(), None);
+    assert!(!machine.has(V4) && !machine.has(V6));
+
+    // Nor of one that was killed.
+    machine.shares.apply(&shared(0, 100), true);
+    assert_eq!(street.holder(V4), 0);
+    let machine = &mut street.machines[0];
+    crate::drain::kill_group(machine.shares.process().unwrap());
+    eventually("it is gone", || machine.shares.process().is_none());
+    assert!(machine.has(V4));
     machine.shares.apply(&[], true);
     assert_eq!(machine.shares.process(), None);
     assert!(!machine.has(V4) && !machine.has(V6));

@@ -19,7 +19,7 @@ use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
 use crate::holder::{has_family, holders};
 use crate::names;
-use crate::next::{Look, Memory, Order, Running, Step, next, questions};
+use crate::next::{Decision, Look, Memory, Order, Running, Step, next, questions};
 use crate::seen::{Seen, seen};
 use crate::socket::Socket;
 use crate::supervised::{is_running, last_words, start, write};
@@ -115,7 +115,7 @@ impl Instance {
         &self.version
     }
 
-    /// The process that has HAProxy's workers, where it runs.
+    /// The process that has HAProxy's workers, as it was last seen.
     pub fn process(&self) -> Option<u32> {
         self.processes.as_ref().map(|processes| processes.master)
     }
@@ -179,9 +179,9 @@ impl Instance {
         Ok(())
     }
 
-    fn tell(&self, look: &Look, decision: &crate::next::Decision) -> Seen {
+    fn tell(&self, look: &Look, decision: &Decision) -> Seen {
         let mut seen = seen(&self.wanted, look, decision, &self.tally);
-        if let Some(processes) = &self.processes {
+        if let Some(processes) = self.processes.as_ref().filter(|_| look.running.is_some()) {
             seen.version.clone_from(&processes.version);
             seen.workers = processes.old.len() + usize::from(processes.current.is_some());
         }

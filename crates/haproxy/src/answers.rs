@@ -221,6 +221,11 @@ pub(crate) fn generation(answer: &str) -> Option<u64> {
     answer.lines().find_map(|line| line.strip_prefix("description: ")?.trim().parse().ok())
 }
 
+/// Reads the number of the process from `show info`.
+pub(crate) fn pid(answer: &str) -> Option<u32> {
+    answer.lines().find_map(|line| line.strip_prefix("Pid: ")?.trim().parse().ok())
+}
+
 /// The version that a program tells of itself.
 pub(crate) fn version(answer: &str) -> Option<(u32, u32)> {
     let word = answer.split_whitespace().skip_while(|word| *word != "version").nth(1)?;
@@ -305,7 +310,8 @@ mod tests {
             ranges("0x5581 10.0.0.0/8\n0x5582 fd00::/8\n\n").into_iter().collect::<Vec<_>>(),
             ["10.0.0.0/8", "fd00::/8"]
         );
-        assert_eq!(generation("Name: HAProxy\ndescription: 17\n"), Some(17));
+        let info = "Name: HAProxy\nPid: 42\ndescription: 17\n";
+        assert_eq!((generation(info), pid(info)), (Some(17), Some(42)));
         assert_eq!(
             version("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/"),
             Some((2, 6))

@@ -266,7 +266,7 @@ impl Instance {
 
     async fn look_at_workers(&mut self, processes: &Processes) -> Result<Running, Error> {
         let current = processes.current.unwrap_or_default();
-        let info = self.worker.ask("show info").await?;
+        let info = self.info_of(current).await?;
         let states = answers::servers(&self.worker.ask("show servers state").await?);
         let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
         let command = "show stat -1 5 -1";
@@ -274,9 +274,7 @@ impl Instance {
         let of_current = answers::counts(&answer)
             .ok_or_else(|| Error::Answer { command: command.to_owned(), answer: first_line(&answer) })?;
         for &pid in &processes.old {
-            // It may end at any time.
-            let answer = self.master.ask(&format!("@!{pid} {command}")).await?;
-            counts.extend(answers::counts(&answer).map(|counts| (pid, counts)));
+            counts.extend(self.counts_of_old(pid).await?.map(|counts| (pid, counts)));
         }
         let mut running = Running {
             generation: answers::generation(&info),
@@ -293,6 +291,43 @@ impl Instance {
         self.was_up = up.map(|(key, _)| key.clone()).collect();
         running.ranges = self.ranges_of_worker(current).await?;
         Ok(running)
+    }
+
+    /// What the current worker says of itself. Shortly after a reload, another one could still answer.
+    async fn info_of(&self, worker: u32) -> Result<String, Error> {
+        let deadline = Instant::now() + START;
+        loop {
+            let info = self.worker.ask("show info").await?;
+            if answers::pid(&info) == Some(worker) {
+                return Ok(info);
+            }
+            if Instant::now() > deadline {
+                let answer = format!("that it is not worker {worker}");
+                return Err(Error::Answer { command: "show info".to_owned(), answer });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// What an old worker has counted, unless it has ended. One that only does not answer may have connections, and nobody is
+    /// gone for that; while one ends, it says nothing for a moment.
+    async fn counts_of_old(&self, worker: u32) -> Result<Option<Counts>, Error> {
+        let command = format!("@!{worker} show stat -1 5 -1");
+        let deadline = Instant::now() + START;
+        loop {
+            let answer = self.master.ask(&command).await?;
+            if let Some(counts) = answers::counts(&answer) {
+                return Ok(Some(counts));
+            }
+            match self.ask_processes().await? {
+                Some(processes) if processes.old.contains(&worker) => {}
+                _ => return Ok(None),
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Answer { command, answer: first_line(&answer) });
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     /// Looks again at what was just changed: these proxies, and all files. With many load balancers, telling everything takes
@@ -325,8 +360,7 @@ impl Instance {
             all.push((current, counts));
         }
         for pid in workers {
-            let answer = self.master.ask(&format!("@!{pid} show stat -1 4 -1")).await?;
-            all.extend(answers::counts(&answer).map(|counts| (pid, counts)));
+            all.extend(self.counts_of_old(pid).await?.map(|counts| (pid, counts)));
         }
         for (pid, counts) in &all {
             running.take_sessions(*pid, counts, of_them);

@@ -220,10 +220,12 @@ impl Instance {
         }
     }
 
-    /// Whether the process that was started last still is.
+    /// Whether the process that was started last still is. Its file is empty for a moment while it reloads.
     fn has_master(&self) -> bool {
-        let pid = fs::read_to_string(self.path("haproxy.pid")).unwrap_or_default();
-        is_running(pid.trim(), &self.settings.directory)
+        let written = fs::read_to_string(self.path("haproxy.pid")).unwrap_or_default();
+        let known = self.processes.as_ref().map(|processes| processes.master.to_string());
+        let mut all = [written.trim().to_owned()].into_iter().chain(known);
+        all.any(|pid| is_running(&pid, &self.settings.directory))
     }
 
     fn read_file(&self) -> Result<Option<String>, Error> {
@@ -293,17 +295,17 @@ impl Instance {
         Ok(running)
     }
 
-    /// What the current worker says of itself. Shortly after a reload, another one could still answer.
+    /// What the current worker says of itself. Shortly after a reload another one could still answer, or nobody.
     async fn info_of(&self, worker: u32) -> Result<String, Error> {
         let deadline = Instant::now() + START;
         loop {
-            let info = self.worker.ask("show info").await?;
-            if answers::pid(&info) == Some(worker) {
-                return Ok(info);
-            }
-            if Instant::now() > deadline {
-                let answer = format!("that it is not worker {worker}");
-                return Err(Error::Answer { command: "show info".to_owned(), answer });
+            let source = match self.worker.try_ask("show info").await {
+                Ok(info) if answers::pid(&info) == Some(worker) => return Ok(info),
+                Ok(_) => io::Error::other(format!("it is not worker {worker}")),
+                Err(error) => error,
+            };
+            if Instant::now() > deadline || !self.has_master() {
+                return Err(Error::Silent { socket: self.worker.path().to_owned(), source });
             }
             sleep(PAUSE).await;
         }

@@ -11,9 +11,16 @@ pub struct Leash {
     shell: Child,
 }
 
+/// Until nobody is found, since a program that is being killed may just have started another.
 const KILL: &str = r#"cat >/dev/null
-for process in /proc/[0-9]*; do
-    case "$(readlink "$process/cwd")" in "$1" | "$1 (deleted)") kill -9 "${process#/proc/}" ;; esac
+for _ in 1 2 3 4 5 6 7 8 9 10; do
+    found=
+    for process in /proc/[0-9]*; do
+        case "$(readlink "$process/cwd")" in
+        "$1" | "$1 (deleted)") found=yes; kill -9 "${process#/proc/}" ;;
+        esac
+    done
+    [ -n "$found" ] || exit 0
 done"#;
 
 impl Leash {

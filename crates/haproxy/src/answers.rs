@@ -1,5 +1,6 @@
 //! What HAProxy says, read.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::seen::Totals;
@@ -107,7 +108,7 @@ pub(crate) fn counts(answer: &str) -> Option<Counts> {
     let mut counts = Counts::default();
     for line in lines {
         let fields = fields(line);
-        let text = |column: usize| fields.get(column).map(String::as_str).unwrap_or_default();
+        let text = |column: usize| fields.get(column).map(AsRef::as_ref).unwrap_or_default();
         let number = |column: usize| text(column).parse::<u64>().unwrap_or_default();
         let totals = Totals {
             connections: number(connections),
@@ -142,9 +143,12 @@ fn bracketed(text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("({text})") }
 }
 
-/// The fields of a line, of which some are in quotes.
-fn fields(line: &str) -> Vec<String> {
-    let (mut all, mut field, mut within) = (Vec::with_capacity(120), String::new(), false);
+/// The fields of a line, of which some are in quotes. Few lines have any, and there are thousands of them.
+fn fields(line: &str) -> Vec<Cow<'_, str>> {
+    if !line.contains('"') {
+        return line.split(',').map(Cow::Borrowed).collect();
+    }
+    let (mut all, mut field, mut within) = (Vec::new(), String::new(), false);
     let mut characters = line.chars().peekable();
     while let Some(character) = characters.next() {
         match character {
@@ -153,11 +157,11 @@ fn fields(line: &str) -> Vec<String> {
                 field.push('"');
             }
             '"' => within = !within,
-            ',' if !within => all.push(std::mem::take(&mut field)),
+            ',' if !within => all.push(Cow::Owned(std::mem::take(&mut field))),
             other => field.push(other),
         }
     }
-    all.push(field);
+    all.push(Cow::Owned(field));
     all
 }
 
@@ -188,6 +192,12 @@ pub(crate) fn servers(answer: &str) -> BTreeMap<Key, (Admin, bool)> {
     all
 }
 
+/// Reads the number of a proxy from `show servers state` of it.
+pub(crate) fn proxy_number(answer: &str) -> Option<u32> {
+    let mut lines = answer.lines().filter(|line| !line.starts_with('#'));
+    lines.find_map(|line| line.split_once(' ')?.0.parse().ok())
+}
+
 /// Reads `show acl` of a file: a place in memory and a range on each line.
 pub(crate) fn ranges(answer: &str) -> std::collections::BTreeSet<String> {
     let pairs = answer.lines().filter_map(|line| line.split_once(' '));
@@ -209,6 +219,11 @@ pub(crate) fn sessions<'a>(answer: &'a str, server: &str) -> Vec<&'a str> {
 /// Reads the number of the structure from `show info`.
 pub(crate) fn generation(answer: &str) -> Option<u64> {
     answer.lines().find_map(|line| line.strip_prefix("description: ")?.trim().parse().ok())
+}
+
+/// Reads the number of the process from `show info`.
+pub(crate) fn pid(answer: &str) -> Option<u32> {
+    answer.lines().find_map(|line| line.strip_prefix("Pid: ")?.trim().parse().ok())
 }
 
 /// The version that a program tells of itself.
@@ -267,6 +282,8 @@ mod tests {
             3 p 3 back 127.0.0.1 0 4 1 1 7 8 2 0 6 0 0 0 - 19002 - 0 0 - - 0\n\
             3 p 4 drains 127.0.0.1 2 8 1 1 50 6 3 5 6 0 0 0 - 19003 - 0 0 - - 0\n\
             3 p 5 added 127.0.0.1 0 1 1 1 0 1 0 0 2 0 0 0 - 19003 - 0 0 - - 0\n\n";
+        assert_eq!(proxy_number(answer), Some(3));
+        assert_eq!(proxy_number("1\n# be_id be_name …\n\n"), None);
         let found: Vec<_> = servers(answer).into_iter().map(|((_, name), state)| (name, state)).collect();
         let expected = [
             ("added", Admin::Maint, false),
@@ -293,7 +310,8 @@ mod tests {
             ranges("0x5581 10.0.0.0/8\n0x5582 fd00::/8\n\n").into_iter().collect::<Vec<_>>(),
             ["10.0.0.0/8", "fd00::/8"]
         );
-        assert_eq!(generation("Name: HAProxy\ndescription: 17\n"), Some(17));
+        let info = "Name: HAProxy\nPid: 42\ndescription: 17\n";
+        assert_eq!((generation(info), pid(info)), (Some(17), Some(42)));
         assert_eq!(
             version("HAProxy version 2.6.12-1+deb12u4 2026/10/17 - https://haproxy.org/"),
             Some((2, 6))

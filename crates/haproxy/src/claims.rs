@@ -8,6 +8,9 @@ use portcullis_core::{Family, Listener, ListenerProtocol, Problem};
 use crate::names;
 use crate::wanted::{Balancer, BalancerId, Wanted};
 
+/// A line of HAProxy's file has room for 2048 bytes; a quote takes four.
+const LONGEST_PATH: usize = 480;
+
 /// What a load balancer gets.
 #[derive(Debug)]
 pub(crate) struct Claim<'a> {
@@ -127,6 +130,14 @@ fn obstacle(
             "Make it a tcp listener, or use a provider that carries it.",
         ));
     }
+    let path = listener.health_check().and_then(|check| check.probe().path());
+    if path.is_some_and(|path| path.len() > LONGEST_PATH) {
+        return Some(Problem::new(
+            format!("Load balancer {id}: the path of the check of {listener} is too long for HAProxy."),
+            "The listener is left out.",
+            format!("Give a path of at most {LONGEST_PATH} bytes."),
+        ));
+    }
     if sockets.is_empty() {
         return Some(Problem::new(
             format!("Load balancer {id}: this machine has no address family that it asks for."),
@@ -167,4 +178,101 @@ fn doubled(id: &BalancerId) -> Problem {
         "The first counts.",
         "Remove or rename one.",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_core::{Admission, EmptyMeans, LoadBalancer, Scheme, SourceRanges};
+
+    use super::*;
+    use crate::wanted::Options;
+
+    fn balancer(name: &str, addresses: &[&str], ports: &[u16]) -> Balancer {
+        let listener = |port: &u16| Listener::new(*port, ListenerProtocol::Tcp, 80).unwrap();
+        let admission = Admission { ranges: SourceRanges::absent(), empty_means: EmptyMeans::Nobody };
+        let listeners = ports.iter().map(listener).collect();
+        let addresses = addresses.iter().map(|address| address.parse().unwrap()).collect();
+        let load_balancer = LoadBalancer::new(name, Scheme::Internal, Family::ALL, listeners, admission)
+            .and_then(|balancer| balancer.with_addresses(addresses))
+            .unwrap();
+        Balancer { id: BalancerId::new("shop", name), load_balancer, options: Options::default() }
+    }
+
+    /// The ports that each gets, and what is in the way.
+    fn outcome(
+        balancers: Vec<Balancer>,
+        families: &[Family],
+        listening: &[&str],
+        taken: &[&str],
+    ) -> Vec<(Vec<u16>, Option<String>)> {
+        let wanted = Wanted { balancers, ..Wanted::default() };
+        let listening = listening.iter().map(|name| ((*name).to_owned(), BTreeSet::new())).collect();
+        let taken = taken.iter().map(|place| (place.parse().unwrap(), "nginx".to_owned())).collect();
+        claims(&wanted, &families.iter().copied().collect(), &listening, &taken)
+            .into_iter()
+            .map(|claim| {
+                let ports = claim.placed.iter().map(|placed| placed.listener.port()).collect();
+                (ports, claim.problem.map(|problem| problem.what))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn who_comes_first_has_a_place() {
+        const ALL: &[&str] = &[];
+        for (first, second, odds) in [
+            (&["192.0.2.1"][..], &["192.0.2.2"][..], None),
+            (&["192.0.2.1"], &["192.0.2.1"], Some("192.0.2.1:80")),
+            (&["192.0.2.1", "2001:db8::1"], &["192.0.2.2", "2001:db8::1"], Some("[2001:db8::1]:80")),
+            (ALL, &["192.0.2.1"], Some("192.0.2.1:80")),
+            (&["2001:db8::1"], ALL, Some("[::]:80")),
+            (&["192.0.2.1"], &["2001:db8::1"], None),
+        ] {
+            let found = outcome(
+                vec![balancer("first", first, &[80]), balancer("second", second, &[80])],
+                &Family::ALL,
+                &[],
+                &[],
+            );
+            let problem = odds.map(|place| {
+                format!("Load balancer shop/second: {place} belongs to load balancer shop/first, which comes first.")
+            });
+            let ports = if odds.is_some() { vec![] } else { vec![80] };
+            assert_eq!(found, [(vec![80], None), (ports, problem)], "{first:?} {second:?}");
+        }
+    }
+
+    #[test]
+    fn one_listener_in_vain_takes_all_others_along_unless_they_are_there() {
+        let problem = Some("Load balancer shop/web: nginx listens on 0.0.0.0:81.".to_owned());
+        let web = || vec![balancer("web", &[], &[80, 81, 82])];
+        let taken = ["0.0.0.0:81"];
+        assert_eq!(outcome(web(), &Family::ALL, &[], &taken), [(vec![], problem.clone())]);
+        assert_eq!(outcome(web(), &Family::ALL, &["shop:web:80"], &taken), [(vec![80, 82], problem)]);
+        // What is not there is in nobody's way.
+        let both = vec![balancer("web", &[], &[80, 81]), balancer("other", &[], &[80])];
+        assert_eq!(outcome(both, &Family::ALL, &[], &taken)[1], (vec![80], None));
+    }
+
+    #[test]
+    fn a_machine_without_a_family_does_without() {
+        let found =
+            |addresses: &[&str]| outcome(vec![balancer("web", addresses, &[80])], &[Family::V4], &[], &[]);
+        assert_eq!(found(&[]), [(vec![80], None)]);
+        assert_eq!(found(&["192.0.2.1", "2001:db8::1"]), [(vec![80], None)]);
+        let problem =
+            "Load balancer shop/web: this machine has no address family that it asks for.".to_owned();
+        assert_eq!(found(&["2001:db8::1"]), [(vec![], Some(problem))]);
+    }
+
+    #[test]
+    fn of_two_with_one_name_the_first_counts() {
+        let found =
+            outcome(vec![balancer("web", &[], &[80]), balancer("web", &[], &[81])], &Family::ALL, &[], &[]);
+        assert_eq!(found[0], (vec![80], None));
+        assert_eq!(
+            found[1],
+            (vec![], Some("Load balancer shop/web: there are two of this name.".to_owned()))
+        );
+    }
 }

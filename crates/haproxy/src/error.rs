@@ -28,7 +28,7 @@ pub enum Error {
     },
     /// The directory cannot be used.
     #[error(
-        "{} cannot be the directory of HAProxy: give an absolute path of at most 80 letters, digits, `/`, `-`, `_` and `.`",
+        "{} cannot be the directory of HAProxy or keepalived: give an absolute path of at most 80 letters, digits, `/`, `-`, `_` and `.`",
         .0.display()
     )]
     Directory(PathBuf),

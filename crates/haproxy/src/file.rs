@@ -58,7 +58,9 @@ fn write_file(
         writeln!(text, "    maxconn {most}")?;
     }
     if let Some(user) = &tuning.user {
-        let user = quoted(user);
+        // What no user is called would be read as something else; so HAProxy says that there is none of this name.
+        let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '?' };
+        let user: String = user.chars().map(plain).collect();
         writeln!(text, "    user {user}\n    group {user}")?;
     }
     writeln!(text, "\ndefaults")?;

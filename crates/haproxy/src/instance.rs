@@ -14,12 +14,12 @@ use nix::unistd::Pid;
 use portcullis_core::{Family, Problem};
 use tokio::time::sleep;
 
-use crate::answers::{self, Counts, Processes, Server};
+use crate::answers::{self, Counts, Processes};
 use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
-use crate::holder::{has_family, holder};
+use crate::holder::{has_family, holders};
 use crate::names;
-use crate::next::{Look, Memory, Order, Running, Step, next, questions};
+use crate::next::{Decision, Look, Memory, Order, Running, Step, next, questions};
 use crate::seen::{Seen, seen};
 use crate::socket::Socket;
 use crate::supervised::{is_running, last_words, start, write};
@@ -115,7 +115,7 @@ impl Instance {
         &self.version
     }
 
-    /// The process that has HAProxy's workers, where it runs.
+    /// The process that has HAProxy's workers, as it was last seen.
     pub fn process(&self) -> Option<u32> {
         self.processes.as_ref().map(|processes| processes.master)
     }
@@ -127,8 +127,8 @@ impl Instance {
         let proxies = wanted.balancers.iter().flat_map(names::proxies).map(|(name, _)| name).collect();
         self.tally.keep(&proxies);
         let mut before = Vec::new();
+        let mut look = self.look_at_all().await?;
         for _ in 0..ROUNDS {
-            let look = self.look_at_all().await?;
             let decision = next(wanted, &look, &self.memory, now);
             self.memory.clone_from(&decision.memory);
             if decision.steps.is_empty() {
@@ -143,19 +143,20 @@ impl Instance {
                 tracing::debug!(?step, "haproxy");
                 self.execute(step).await?;
             }
+            look = match touched(&decision.steps) {
+                Some(backends) => self.look_at_some(look, &backends).await?,
+                None => self.look_at_all().await?,
+            };
             before = decision.steps;
         }
-        self.look_again(now).await
+        let decision = next(wanted, &look, &self.memory, now);
+        Ok(self.tell(&look, &decision))
     }
 
     /// How everything is, by what was last wanted. Nothing is changed.
     pub async fn look(&mut self) -> Result<Seen, Error> {
-        self.look_again(SystemTime::now()).await
-    }
-
-    async fn look_again(&mut self, now: SystemTime) -> Result<Seen, Error> {
         let look = self.look_at_all().await?;
-        let decision = next(&self.wanted, &look, &self.memory, now);
+        let decision = next(&self.wanted, &look, &self.memory, SystemTime::now());
         Ok(self.tell(&look, &decision))
     }
 
@@ -178,9 +179,9 @@ impl Instance {
         Ok(())
     }
 
-    fn tell(&self, look: &Look, decision: &crate::next::Decision) -> Seen {
+    fn tell(&self, look: &Look, decision: &Decision) -> Seen {
         let mut seen = seen(&self.wanted, look, decision, &self.tally);
-        if let Some(processes) = &self.processes {
+        if let Some(processes) = self.processes.as_ref().filter(|_| look.running.is_some()) {
             seen.version.clone_from(&processes.version);
             seen.workers = processes.old.len() + usize::from(processes.current.is_some());
         }
@@ -219,19 +220,25 @@ impl Instance {
         }
     }
 
-    /// Whether the process that was started last still is.
+    /// Whether the process that was started last still is. Its file is empty for a moment while it reloads.
     fn has_master(&self) -> bool {
-        let pid = fs::read_to_string(self.path("haproxy.pid")).unwrap_or_default();
-        is_running(pid.trim(), &self.settings.directory)
+        let written = fs::read_to_string(self.path("haproxy.pid")).unwrap_or_default();
+        let known = self.processes.as_ref().map(|processes| processes.master.to_string());
+        let mut all = [written.trim().to_owned()].into_iter().chain(known);
+        all.any(|pid| is_running(&pid, &self.settings.directory))
+    }
+
+    fn read_file(&self) -> Result<Option<String>, Error> {
+        let path = self.path("haproxy.cfg");
+        match fs::read_to_string(&path) {
+            Ok(text) => Ok(Some(text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(Error::file("read", path)(error)),
+        }
     }
 
     async fn look_at_all(&mut self) -> Result<Look, Error> {
-        let path = self.path("haproxy.cfg");
-        let text = match fs::read_to_string(&path) {
-            Ok(text) => Some(text),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(Error::file("read", path)(error)),
-        };
+        let text = self.read_file()?;
         let processes = self.ask_processes().await?.filter(|processes| processes.current.is_some());
         let mut ours: BTreeSet<u32> = BTreeSet::new();
         for known in [&processes, &self.processes].into_iter().flatten() {
@@ -255,17 +262,13 @@ impl Instance {
             taken: BTreeMap::new(),
             holds_reload: self.reloads.wait().is_some(),
         };
-        for place in questions(&self.wanted, &look) {
-            if let Some(words) = holder(place, &ours) {
-                look.taken.insert(place, words);
-            }
-        }
+        look.taken = holders(&questions(&self.wanted, &look), &ours);
         Ok(look)
     }
 
     async fn look_at_workers(&mut self, processes: &Processes) -> Result<Running, Error> {
         let current = processes.current.unwrap_or_default();
-        let info = self.worker.ask("show info").await?;
+        let info = self.info_of(current).await?;
         let states = answers::servers(&self.worker.ask("show servers state").await?);
         let mut counts: BTreeMap<u32, Counts> = BTreeMap::new();
         let command = "show stat -1 5 -1";
@@ -273,30 +276,99 @@ impl Instance {
         let of_current = answers::counts(&answer)
             .ok_or_else(|| Error::Answer { command: command.to_owned(), answer: first_line(&answer) })?;
         for &pid in &processes.old {
-            // It may end at any time.
-            let answer = self.master.ask(&format!("@!{pid} {command}")).await?;
-            counts.extend(answers::counts(&answer).map(|counts| (pid, counts)));
+            counts.extend(self.counts_of_old(pid).await?.map(|counts| (pid, counts)));
         }
         let mut running = Running {
             generation: answers::generation(&info),
             proxies: of_current.frontends.keys().cloned().collect(),
             ..Running::default()
         };
-        for (key, (admin, up)) in states {
-            let check = of_current.servers.get(&key).map(|server| server.check.clone());
-            running.servers.insert(key, Server { admin, up, check: check.unwrap_or_default() });
-        }
+        running.take_servers(states, &of_current);
         counts.insert(current, of_current);
         for (&pid, counts) in &counts {
-            for (key, server) in counts.servers.iter().filter(|(_, server)| server.sessions > 0) {
-                running.sessions.entry(key.clone()).or_default().insert(pid, server.sessions);
-            }
+            running.take_sessions(pid, counts, |_| true);
         }
         self.tally.take(&counts);
         let up = running.servers.iter().filter(|(_, server)| server.up);
         self.was_up = up.map(|(key, _)| key.clone()).collect();
         running.ranges = self.ranges_of_worker(current).await?;
         Ok(running)
+    }
+
+    /// What the current worker says of itself. Shortly after a reload another one could still answer, or nobody.
+    async fn info_of(&self, worker: u32) -> Result<String, Error> {
+        let deadline = Instant::now() + START;
+        loop {
+            let source = match self.worker.try_ask("show info").await {
+                Ok(info) if answers::pid(&info) == Some(worker) => return Ok(info),
+                Ok(_) => io::Error::other(format!("it is not worker {worker}")),
+                Err(error) => error,
+            };
+            if Instant::now() > deadline || !self.has_master() {
+                return Err(Error::Silent { socket: self.worker.path().to_owned(), source });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// What an old worker has counted, unless it has ended. One that only does not answer may have connections, and nobody is
+    /// gone for that; while one ends, it says nothing for a moment.
+    async fn counts_of_old(&self, worker: u32) -> Result<Option<Counts>, Error> {
+        let command = format!("@!{worker} show stat -1 5 -1");
+        let deadline = Instant::now() + START;
+        loop {
+            let answer = self.master.ask(&command).await?;
+            if let Some(counts) = answers::counts(&answer) {
+                return Ok(Some(counts));
+            }
+            match self.ask_processes().await? {
+                Some(processes) if processes.old.contains(&worker) => {}
+                _ => return Ok(None),
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Answer { command, answer: first_line(&answer) });
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Looks again at what was just changed: these proxies, and all files. With many load balancers, telling everything takes
+    /// HAProxy many times as long as changing something.
+    async fn look_at_some(&mut self, mut look: Look, backends: &BTreeSet<String>) -> Result<Look, Error> {
+        look.file = self.read_file()?;
+        look.ranges.clone_from(&self.ranges);
+        let (Some(running), Some(processes)) = (&mut look.running, &self.processes) else { return Ok(look) };
+        if let Some((_, ranges)) = &self.has {
+            running.ranges.clone_from(ranges);
+        }
+        let current = processes.current.unwrap_or_default();
+        let of_them = |key: &(String, String)| backends.contains(&key.0);
+        let workers: BTreeSet<u32> = running
+            .sessions
+            .iter()
+            .filter(|(key, _)| of_them(key))
+            .flat_map(|(_, workers)| workers.keys().copied())
+            .filter(|pid| *pid != current)
+            .collect();
+        running.servers.retain(|key, _| !of_them(key));
+        running.sessions.retain(|key, _| !of_them(key));
+        let mut all: Vec<(u32, Counts)> = Vec::new();
+        for backend in backends {
+            let answer = self.worker.ask(&format!("show servers state {backend}")).await?;
+            let Some(number) = answers::proxy_number(&answer) else { continue };
+            let counts = self.worker.ask(&format!("show stat {number} 4 -1")).await?;
+            let counts = answers::counts(&counts).unwrap_or_default();
+            running.take_servers(answers::servers(&answer), &counts);
+            all.push((current, counts));
+        }
+        for pid in workers {
+            all.extend(self.counts_of_old(pid).await?.map(|counts| (pid, counts)));
+        }
+        for (pid, counts) in &all {
+            running.take_sessions(*pid, counts, of_them);
+            self.tally.take_some(*pid, counts);
+        }
+        Ok(look)
     }
 
     /// The ranges that a worker has. One that we did not start is asked once.
@@ -542,6 +614,22 @@ impl Instance {
     }
 }
 
+/// The proxies that steps have to do with, if it is not all of them.
+fn touched(steps: &[Step]) -> Option<BTreeSet<String>> {
+    let mut backends = BTreeSet::new();
+    for step in steps {
+        match step {
+            Step::Start { .. } | Step::Reload { .. } => return None,
+            Step::Server { backend, .. } => drop(backends.insert(backend.clone())),
+            Step::WriteRanges { .. }
+            | Step::WriteFile { .. }
+            | Step::Admit { .. }
+            | Step::RemoveRanges { .. } => {}
+        }
+    }
+    Some(backends)
+}
+
 /// The version that the program tells, which has to be one that can add servers with checks.
 async fn version(program: &Path) -> Result<String, Error> {
     let mut command = Command::new(program);
@@ -573,4 +661,16 @@ fn read_all(directory: &Path) -> Result<BTreeMap<String, String>, Error> {
 
 fn first_line(answer: &str) -> String {
     answer.lines().find(|line| !line.is_empty()).unwrap_or("nothing").to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_may_be_used_by_any_task() {
+        fn is_send<T: Send>(_: impl FnOnce(&'static mut Instance, &'static Wanted) -> T) {}
+        is_send(|instance, wanted| instance.apply(wanted, SystemTime::UNIX_EPOCH));
+        is_send(|instance, _| instance.look());
+    }
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use portcullis_core::{Duty, Family, Problem};
 
-use crate::answers::{Admin, Key, Server};
+use crate::answers::{Admin, Counts, Key, Server};
 use crate::claims::{Claim, claims};
 use crate::wanted::{BalancerId, Wanted};
 use crate::{file, names};
@@ -49,6 +49,21 @@ pub struct Running {
 }
 
 impl Running {
+    /// Takes in servers, as the current worker tells of them.
+    pub(crate) fn take_servers(&mut self, states: BTreeMap<Key, (Admin, bool)>, counts: &Counts) {
+        for (key, (admin, up)) in states {
+            let check = counts.servers.get(&key).map(|server| server.check.clone());
+            self.servers.insert(key, Server { admin, up, check: check.unwrap_or_default() });
+        }
+    }
+
+    /// Takes in the connections that some servers have in a worker.
+    pub(crate) fn take_sessions(&mut self, worker: u32, counts: &Counts, some: impl Fn(&Key) -> bool) {
+        for (key, server) in counts.servers.iter().filter(|(key, server)| server.sessions > 0 && some(key)) {
+            self.sessions.entry(key.clone()).or_default().insert(worker, server.sessions);
+        }
+    }
+
     fn sessions(&self, key: &Key) -> u64 {
         self.sessions.get(key).map(|workers| workers.values().sum()).unwrap_or_default()
     }

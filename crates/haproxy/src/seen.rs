@@ -94,7 +94,8 @@ pub(crate) fn seen(wanted: &Wanted, look: &Look, decision: &Decision, tally: &Ta
     let mut seen = Seen { due: decision.due, unfinished: !decision.steps.is_empty(), ..Seen::default() };
     for claim in claimed(wanted, look) {
         let balancer = claim.balancer;
-        if seen.balancers.contains_key(&balancer.id) {
+        if let Some(first) = seen.balancers.get_mut(&balancer.id) {
+            first.problem = first.problem.take().or(claim.problem);
             continue;
         }
         let placed: BTreeSet<&String> = claim.placed.iter().map(|placed| &placed.name).collect();

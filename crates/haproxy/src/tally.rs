@@ -35,20 +35,25 @@ impl Tally {
                 .for_each(|(key, sum)| *self.ended.servers.entry(key).or_default() += sum);
         }
         for (&pid, counts) in counts {
-            let sums = self.workers.entry(pid).or_default();
-            for (key, totals) in &counts.frontends {
-                sums.frontends.insert(key.clone(), *totals);
+            self.take_some(pid, counts);
+        }
+    }
+
+    /// Takes in some of what a worker has counted.
+    pub(crate) fn take_some(&mut self, worker: u32, counts: &Counts) {
+        let sums = self.workers.entry(worker).or_default();
+        for (key, totals) in &counts.frontends {
+            sums.frontends.insert(key.clone(), *totals);
+        }
+        // One that was taken away stays with what it had.
+        for (key, server) in &counts.servers {
+            let sum = sums.servers.entry(key.clone()).or_default();
+            if sum.connections > server.totals.connections {
+                // It was taken away and came back, and counts from nothing.
+                let before = std::mem::take(sum);
+                *self.ended.servers.entry(key.clone()).or_default() += before;
             }
-            // One that was taken away stays with what it had.
-            for (key, server) in &counts.servers {
-                let sum = sums.servers.entry(key.clone()).or_default();
-                if sum.connections > server.totals.connections {
-                    // It was taken away and came back, and counts from nothing.
-                    let before = std::mem::take(sum);
-                    *self.ended.servers.entry(key.clone()).or_default() += before;
-                }
-                *sum = server.totals;
-            }
+            *sum = server.totals;
         }
     }
 

@@ -89,7 +89,7 @@ pub struct Tuning {
     pub hard_stop_after: Duration,
     /// How many connections there may be; `None` is what the machine's limit of open files has room for.
     pub max_connections: Option<u32>,
-    /// The user, and group, that workers run as; `None` is who starts them.
+    /// The user, and group, that workers run as: by default those of the system's package. `None` is who starts them.
     pub user: Option<String>,
 }
 
@@ -100,7 +100,7 @@ impl Default for Tuning {
             connect: Duration::from_secs(3),
             hard_stop_after: Duration::from_secs(3600),
             max_connections: None,
-            user: None,
+            user: Some("haproxy".to_owned()),
         }
     }
 }

@@ -24,6 +24,8 @@ pub struct Keepalived {
     starts: Backoff,
     /// Whether what runs has read the file, as far as we know.
     has_read: bool,
+    /// How long its log was before it was started.
+    log_before: u64,
 }
 
 /// Between two looks at something that is about to happen.
@@ -44,6 +46,7 @@ impl Keepalived {
             child: None,
             starts: Backoff::default(),
             has_read: false,
+            log_before: 0,
         })
     }
 
@@ -57,7 +60,7 @@ impl Keepalived {
     /// them. To be called when something changes, and every few seconds: a keepalived that has ended is started again.
     pub async fn apply(&mut self, shared: &[SharedAddress], fit: bool) -> Result<(), Error> {
         let unfit = self.path("unfit");
-        let word = if fit { "0\n" } else { "1\n" };
+        let word = if fit && !shared.is_empty() { "0\n" } else { "1\n" };
         if fs::read_to_string(&unfit).ok().as_deref() != Some(word) {
             // In its place: keepalived looks at this file, and not at one of its name.
             fs::write(&unfit, word).map_err(Error::file("write", &unfit))?;
@@ -99,7 +102,19 @@ impl Keepalived {
     }
 
     async fn end(&mut self) -> Result<(), Error> {
+        if self.running().is_none() {
+            if !self.pid_file().exists() {
+                // It ended in order, or never was.
+                return Ok(());
+            }
+            // It was killed, and its addresses may still be there. It takes them away when it starts.
+            self.launch()?;
+        }
         let deadline = Instant::now() + Duration::from_secs(5);
+        while !self.has_started() && self.running().is_some() && Instant::now() < deadline {
+            sleep(PAUSE).await;
+            self.reap();
+        }
         if let Some(pid) = self.running() {
             // It takes its addresses away and tells the others. It may just have ended, which is what is wanted.
             let _ = kill(pid, Signal::SIGTERM);
@@ -111,9 +126,15 @@ impl Keepalived {
             sleep(PAUSE).await;
             self.reap();
         }
-        self.reap();
         self.child = None;
-        Ok(())
+        fs::remove_file(self.pid_file()).map_err(Error::file("remove", self.pid_file()))
+    }
+
+    /// Whether it has got as far as to have taken away what another one left.
+    fn has_started(&self) -> bool {
+        let log = fs::read(self.path("keepalived.log")).unwrap_or_default();
+        let since = usize::try_from(self.log_before).unwrap_or_default();
+        String::from_utf8_lossy(log.get(since..).unwrap_or(&log)).contains("Startup complete")
     }
 
     fn reap(&mut self) {
@@ -153,6 +174,12 @@ impl Keepalived {
         if let Some(again) = self.starts.wait() {
             return Err(Error::Ended { program: "keepalived", again, said: last_words(&log) });
         }
+        self.launch()
+    }
+
+    fn launch(&mut self) -> Result<(), Error> {
+        let log = self.path("keepalived.log");
+        self.log_before = fs::metadata(&log).map(|log| log.len()).unwrap_or_default();
         let mut command = Command::new(&self.program);
         command.args(["--dont-fork", "--log-console", "--log-detail", "--vrrp"]);
         for (option, name) in [("-p", "keepalived.pid"), ("-r", "vrrp.pid")] {

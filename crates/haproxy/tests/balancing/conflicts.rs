@@ -54,6 +54,66 @@ fn a_port_of_another_program_keeps_only_its_own_load_balancer_out() {
 }
 
 #[test]
+fn a_port_that_was_taken_while_haproxy_was_away_keeps_only_its_own_load_balancer_out() {
+    let lab = Lab::new();
+    let _backend = Backend::start(&lab.members[0]);
+    let mut proxy = lab.proxy();
+    let other = balancer("other", &[V4], vec![listener(90)], open(), vec![member(1)]);
+    let both = wanted(vec![web(vec![member(1)]), other]);
+    proxy.settle(&both);
+    crate::drain::kill(proxy.process());
+    let place: SocketAddr = "192.0.2.1:80".parse().unwrap();
+    let mut taken = None;
+    eventually("the port is free", || {
+        taken = on(&lab.machine, || TcpListener::bind(place)).ok();
+        taken.is_some()
+    });
+    let mut seen = None;
+    eventually("it is back", || {
+        seen = proxy.try_apply(&both, SystemTime::now()).ok();
+        seen.is_some()
+    });
+    let seen = seen.unwrap();
+    assert!(of(&seen, &id("web")).problem.is_some());
+    assert_eq!(of(&seen, &id("other")).listening, [90]);
+    assert_eq!(ask(&lab.inside, V4, 90).unwrap(), "member-1");
+    drop(taken);
+    proxy.settle(&both);
+    assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-1");
+}
+
+#[test]
+fn a_reload_that_fails_is_told_and_keeps_nobody_from_changing_members() {
+    let lab = Lab::new();
+    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let mut proxy = lab.proxy();
+    proxy.settle(&wanted(vec![web(vec![member(1)])]));
+    let mut held = Held::connect(&lab.inside, V4, 80).unwrap();
+    assert_eq!(held.ask().unwrap(), "member-1");
+    // A file that is fine, and cannot be used: HAProxy finds out when it is asked to.
+    let more = |members: Vec<portcullis_core::Member>, limit| {
+        let mut more = wanted(vec![web(members)]);
+        more.tuning.max_connections = limit;
+        more
+    };
+    let limit = Some(1_000_000_000);
+    let error = proxy.try_apply(&more(vec![member(1)], limit), SystemTime::now()).unwrap_err();
+    assert!(matches!(error, Error::Reload { .. } | Error::Refused(_)), "{error}");
+    assert_eq!(held.ask().unwrap(), "member-1");
+    assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-1");
+    eventually("members change", || {
+        let _ = proxy.try_apply(&more(vec![member(1), member(2)], limit), SystemTime::now());
+        (0..10).any(|_| ask(&lab.inside, V4, 80).unwrap() == "member-2")
+    });
+    eventually("it is well again", || {
+        proxy.try_apply(&more(vec![member(1), member(2)], None), SystemTime::now()).is_ok()
+    });
+    proxy.settle(&more(vec![member(2)], None));
+    assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-2");
+    assert_eq!(held.ask().unwrap(), "member-1");
+}
+
+#[test]
 fn of_two_on_one_port_the_first_has_it() {
     let lab = Lab::new();
     let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();

@@ -81,7 +81,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn new(machine: &Host) -> Self {
         let scratch = Scratch::new().unwrap();
-        let leash = Leash::new(&scratch.path().join("haproxy.pid"));
+        let leash = Leash::new(scratch.path());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let mut proxy = Proxy { instance: None, runtime, machine: machine.clone(), _leash: leash, scratch };
         proxy.begin();

@@ -43,6 +43,8 @@ fn another_process_of_ours_takes_over() {
     let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
     let mut proxy = lab.proxy();
     let one = wanted(vec![web(vec![member(1)])]);
+    // It runs before there is something to do.
+    proxy.apply(&wanted(vec![]));
     proxy.settle(&one);
     let mut held = Held::connect(&lab.inside, V4, 80).unwrap();
     assert_eq!(held.ask().unwrap(), "member-1");
@@ -56,7 +58,7 @@ fn another_process_of_ours_takes_over() {
     // One that ended between writing the file and telling HAProxy of it.
     let file = proxy.path("haproxy.cfg");
     let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("    description 1", "    description 7")).unwrap();
+    std::fs::write(&file, text.replace("    description 2", "    description 7")).unwrap();
     proxy.begin();
     proxy.settle(&one);
     assert_eq!(proxy.process(), process);

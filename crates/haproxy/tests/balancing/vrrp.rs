@@ -42,7 +42,7 @@ struct Shares {
 impl Shares {
     fn new(host: &Host) -> Self {
         let scratch = Scratch::new().unwrap();
-        let leash = Leash::new(&scratch.path().join("process.pid"));
+        let leash = Leash::new(scratch.path());
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let keepalived = Some(Keepalived::start(scratch.path()).unwrap());
         Shares { keepalived, runtime, host: host.clone(), _leash: leash, scratch }
@@ -111,11 +111,13 @@ fn api() -> Wanted {
     wanted(vec![balancer("api", &[V4, V6], vec![listener(80)], open(), vec![member])])
 }
 
-fn shared(priority: u8) -> Vec<SharedAddress> {
-    [(V4, 51), (V6, 51)]
-        .map(|(address, router)| {
-            let shared = SharedAddress::new(address.parse().unwrap(), "to-switch", router, priority).unwrap();
-            shared.with_interval(Duration::from_millis(200)).unwrap()
+/// On one of the two machines: for IPv4 the other one is told directly, for IPv6 by multicast.
+fn shared(machine: usize, priority: u8) -> Vec<SharedAddress> {
+    let other = format!("192.0.2.{}", 2 - machine).parse().unwrap();
+    [(V4, vec![other]), (V6, vec![])]
+        .map(|(address, peers)| {
+            let shared = SharedAddress::new(address.parse().unwrap(), "to-switch", 51, priority).unwrap();
+            shared.with_peers(peers).unwrap().with_interval(Duration::from_millis(200)).unwrap()
         })
         .into()
 }
@@ -123,9 +125,10 @@ fn shared(priority: u8) -> Vec<SharedAddress> {
 #[test]
 fn an_address_goes_to_who_can_serve() {
     let mut street = Street::new();
-    for (machine, priority) in street.machines.iter_mut().zip([150, 100]) {
+    for (number, priority) in [(0, 150), (1, 100)] {
+        let machine = &mut street.machines[number];
         machine.proxy.settle(&api());
-        machine.shares.apply(&shared(priority), true);
+        machine.shares.apply(&shared(number, priority), true);
     }
     // Each family by itself; the first to be there may be either.
     let (first_v4, first_v6) = (street.holder(V4), street.holder(V6));
@@ -135,7 +138,7 @@ fn an_address_goes_to_who_can_serve() {
     // HAProxy ends for good on who has it.
     let machine = &mut street.machines[first_v4];
     machine.proxy.stop();
-    machine.shares.apply(&shared(120), false);
+    machine.shares.apply(&shared(first_v4, 120), false);
     assert!(held.has_ended());
     eventually("the other one has it", || street.machines[1 - first_v4].has(V4));
     assert_eq!(street.holder(V4), 1 - first_v4);
@@ -150,7 +153,7 @@ fn an_address_goes_to_who_can_serve() {
     let machine = &mut street.machines[first_v4];
     machine.proxy.begin();
     machine.proxy.settle(&api());
-    machine.shares.apply(&shared(200), true);
+    machine.shares.apply(&shared(first_v4, 200), true);
     let log = machine.shares.scratch.path().join("keepalived.log");
     eventually("it is fit again, and waits", || {
         let text = std::fs::read_to_string(&log).unwrap();
@@ -173,7 +176,7 @@ fn keepalived_is_looked_after() {
     let mut street = Street::new();
     let Street { machines: [machine, _], .. } = &mut street;
     machine.proxy.settle(&api());
-    machine.shares.apply(&shared(100), true);
+    machine.shares.apply(&shared(0, 100), true);
     assert_eq!(street.holder(V4), 0);
     assert_eq!(street.holder(V6), 0);
     let machine = &mut street.machines[0];
@@ -183,10 +186,10 @@ fn keepalived_is_looked_after() {
     let mut held = Held::connect(&street.client, V4, 80).unwrap();
     assert_eq!(held.ask().unwrap(), "member");
     machine.shares.begin();
-    machine.shares.apply(&shared(100), true);
+    machine.shares.apply(&shared(0, 100), true);
     assert_eq!(machine.shares.process(), Some(process));
     // A change is read, and what is not changed stays as it is.
-    machine.shares.apply(&shared(100)[..1], true);
+    machine.shares.apply(&shared(0, 100)[..1], true);
     eventually("the other one is given up", || !machine.has(V6));
     assert_eq!(machine.shares.process(), Some(process));
     assert!(machine.has(V4));
@@ -208,12 +211,23 @@ fn keepalived_is_looked_after() {
     let before = masters(machine);
     crate::drain::kill_group(process);
     eventually("it is back", || {
-        let applied = machine.shares.try_apply(&shared(100), true).is_ok();
+        let applied = machine.shares.try_apply(&shared(0, 100), true).is_ok();
         applied && machine.shares.process().is_some_and(|now| now != process) && masters(machine) > before
     });
     assert_eq!(street.holder(V4), 0);
     let machine = &mut street.machines[0];
     // Nothing to share: it is not needed, and nothing is left.
+    machine.shares.apply(&[], true);
+    assert_eq!(machine.shares.process(), None);
+    assert!(!machine.has(V4) && !machine.has(V6));
+
+    // Nor of one that was killed.
+    machine.shares.apply(&shared(0, 100), true);
+    assert_eq!(street.holder(V4), 0);
+    let machine = &mut street.machines[0];
+    crate::drain::kill_group(machine.shares.process().unwrap());
+    eventually("it is gone", || machine.shares.process().is_none());
+    assert!(machine.has(V4));
     machine.shares.apply(&[], true);
     assert_eq!(machine.shares.process(), None);
     assert!(!machine.has(V4) && !machine.has(V6));

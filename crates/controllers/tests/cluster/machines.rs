@@ -77,7 +77,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let scratch = Scratch::new().unwrap();
-        Place { _leash: Leash::new(&scratch.path().join("haproxy.pid")), scratch }
+        Place { _leash: Leash::new(scratch.path()), scratch }
     }
 }
 

@@ -4,8 +4,8 @@ use portcullis_core::{HealthCheck, HealthPort, Listener, ListenerProtocol, Membe
 use portcullis_haproxy::Options;
 use portcullis_testkit::eventually;
 
-use crate::lab::{Lab, PORT, V4, V6, balancer, member, member_of, open, quick, wanted, web};
-use crate::talk::{Backend, ask};
+use crate::lab::{Lab, PORT, V4, V6, backend, balancer, member, member_of, open, quick, wanted, web};
+use portcullis_testkit::talk::{Backend, ask};
 
 fn readyz() -> Listener {
     let probe = Probe::Https { path: "/readyz".into() };
@@ -15,7 +15,7 @@ fn readyz() -> Listener {
 #[test]
 fn a_new_member_gets_nothing_before_it_passed() {
     let lab = Lab::new();
-    let backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     backends[1].set_status(500);
     backends[2].set_status(500);
     let mut proxy = lab.proxy();
@@ -63,7 +63,7 @@ fn a_new_member_gets_nothing_before_it_passed() {
 #[test]
 fn who_turns_unhealthy_gets_nothing_new() {
     let lab = Lab::new();
-    let backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     let wanted = wanted(vec![balancer("api", &[V4], vec![readyz()], open(), vec![member(1), member(2)])]);
     proxy.settle(&wanted);
@@ -88,7 +88,7 @@ fn who_turns_unhealthy_gets_nothing_new() {
 #[test]
 fn members_hear_of_clients_by_the_proxy_protocol() {
     let lab = Lab::new();
-    let backend = Backend::start(&lab.members[0]);
+    let backend = backend(&lab.members[0]);
     let mut proxy = lab.proxy();
     let mut web = web(vec![member(1)]);
     web.options = Options { send_proxy: true, ..Options::default() };
@@ -103,7 +103,7 @@ fn members_hear_of_clients_by_the_proxy_protocol() {
 #[test]
 fn a_check_may_go_elsewhere_and_over_plain_http() {
     let lab = Lab::new();
-    let backend = Backend::start(&lab.members[0]);
+    let backend = backend(&lab.members[0]);
     // Traffic goes to a port where nobody looks at checks.
     let health = lab.members[0].serve(7000);
     let mut proxy = lab.proxy();

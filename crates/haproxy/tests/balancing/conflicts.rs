@@ -7,13 +7,13 @@ use portcullis_core::{Listener, ListenerProtocol, MemberState};
 use portcullis_haproxy::Error;
 use portcullis_testkit::eventually;
 
-use crate::lab::{Lab, PORT, V4, V6, balancer, id, listener, member, of, on, open, wanted, web};
-use crate::talk::{Backend, Held, ask};
+use crate::lab::{Lab, PORT, V4, V6, backend, balancer, id, listener, member, of, on, open, wanted, web};
+use portcullis_testkit::talk::{Backend, Held, ask};
 
 #[test]
 fn a_port_of_another_program_keeps_only_its_own_load_balancer_out() {
     let lab = Lab::new();
-    let _backend = Backend::start(&lab.members[0]);
+    let _backend = backend(&lab.members[0]);
     let mut proxy = lab.proxy();
     let bind = |place: &str| {
         let place: SocketAddr = place.parse().unwrap();
@@ -56,7 +56,7 @@ fn a_port_of_another_program_keeps_only_its_own_load_balancer_out() {
 #[test]
 fn a_port_that_was_taken_while_haproxy_was_away_keeps_only_its_own_load_balancer_out() {
     let lab = Lab::new();
-    let _backend = Backend::start(&lab.members[0]);
+    let _backend = backend(&lab.members[0]);
     let mut proxy = lab.proxy();
     let other = balancer("other", &[V4], vec![listener(90)], open(), vec![member(1)]);
     let both = wanted(vec![web(vec![member(1)]), other]);
@@ -85,7 +85,7 @@ fn a_port_that_was_taken_while_haproxy_was_away_keeps_only_its_own_load_balancer
 #[test]
 fn a_reload_that_fails_is_told_and_keeps_nobody_from_changing_members() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     proxy.settle(&wanted(vec![web(vec![member(1)])]));
     let mut held = Held::connect(&lab.inside, V4, 80).unwrap();
@@ -116,7 +116,7 @@ fn a_reload_that_fails_is_told_and_keeps_nobody_from_changing_members() {
 #[test]
 fn of_two_on_one_port_the_first_has_it() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     let first = || web(vec![member(1)]);
     let second = |port| balancer("second", &[], vec![listener(port)], open(), vec![member(2)]);
@@ -141,7 +141,7 @@ fn of_two_on_one_port_the_first_has_it() {
 #[test]
 fn what_haproxy_cannot_carry_is_refused_alone() {
     let lab = Lab::new();
-    let _backend = Backend::start(&lab.members[0]);
+    let _backend = backend(&lab.members[0]);
     let mut proxy = lab.proxy();
     let of_protocol = |name: &str, port, protocol| {
         let listener = Listener::new(port, protocol, PORT).unwrap();
@@ -164,7 +164,7 @@ fn what_haproxy_cannot_carry_is_refused_alone() {
 #[test]
 fn a_file_that_haproxy_does_not_take_leaves_everything_as_it_is() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     proxy.settle(&wanted(vec![web(vec![member(1)])]));
     let before = std::fs::read_to_string(proxy.path("haproxy.cfg")).unwrap();
@@ -182,7 +182,7 @@ fn a_file_that_haproxy_does_not_take_leaves_everything_as_it_is() {
 #[test]
 fn odd_and_long_names_work() {
     let lab = Lab::new();
-    let _backend = Backend::start(&lab.members[0]);
+    let _backend = backend(&lab.members[0]);
     let mut proxy = lab.proxy();
     let odd = portcullis_core::Member::new("a \"b\" #c'\\d é", member(1).addresses().to_vec()).unwrap();
     let mut one = balancer("web", &[V4], vec![listener(80)], admission_odd(), vec![odd]);

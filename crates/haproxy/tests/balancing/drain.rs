@@ -6,14 +6,15 @@ use portcullis_core::MemberState;
 use portcullis_testkit::eventually;
 
 use crate::lab::{
-    Lab, V4, V6, balancer, late, leaving, listener, member, member_of, open, past, resting, wanted, web,
+    Lab, V4, V6, backend, balancer, late, leaving, listener, member, member_of, open, past, resting, wanted,
+    web,
 };
-use crate::talk::{Backend, Held, ask};
+use portcullis_testkit::talk::{Backend, Held, ask};
 
 #[test]
 fn held_connections_live_through_drain_and_reloads_and_are_cut_at_the_deadline() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     proxy.settle(&wanted(vec![web(vec![member(1)])]));
     let mut first = Held::connect(&lab.inside, V4, 80).unwrap();
@@ -61,7 +62,7 @@ fn held_connections_live_through_drain_and_reloads_and_are_cut_at_the_deadline()
 #[test]
 fn connections_of_the_current_worker_are_cut_as_well() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     proxy.settle(&wanted(vec![web(vec![member(1)])]));
     let mut held: Vec<Held> = (0..5).map(|_| Held::connect(&lab.inside, V4, 80).unwrap()).collect();
@@ -82,7 +83,7 @@ fn connections_of_the_current_worker_are_cut_as_well() {
 #[test]
 fn who_rests_stays_so_and_comes_back_by_its_check() {
     let lab = Lab::new();
-    let backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     proxy.settle(&wanted(vec![web(vec![member(1), member(2)])]));
     let by = late();
@@ -129,7 +130,7 @@ fn who_rests_stays_so_and_comes_back_by_its_check() {
     for _ in 0..20 {
         assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-2");
     }
-    let back = Backend::start(&lab.members[0]);
+    let back = backend(&lab.members[0]);
     proxy.until(&serve, "member-1", MemberState::Active);
     eventually("it gets its share", || {
         ask(&lab.inside, V4, 80).unwrap();
@@ -140,7 +141,7 @@ fn who_rests_stays_so_and_comes_back_by_its_check() {
 #[test]
 fn who_leaves_may_be_asked_to_stay() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     let both = wanted(vec![web(vec![member(1), member(2)])]);
     proxy.settle(&wanted(vec![web(vec![member(1)])]));

@@ -10,6 +10,7 @@ use portcullis_haproxy::{
     Balancer, BalancerId, BalancerSeen, Error, Instance, MemberSeen, Options, Seen, Settings, Tuning, Wanted,
 };
 use portcullis_testkit::parts::{Namespace, Scratch};
+use portcullis_testkit::talk::Backend;
 use portcullis_testkit::{Host, Leash, eventually, link};
 use tokio::runtime::{Builder, Runtime};
 
@@ -18,6 +19,11 @@ pub(crate) const V4: &str = "192.0.2.1";
 pub(crate) const V6: &str = "2001:db8:1::1";
 /// Where members take connections.
 pub(crate) const PORT: u16 = 6443;
+
+/// Someone who takes connections on a host.
+pub(crate) fn backend(host: &Host) -> Backend {
+    Backend::start(host, PORT)
+}
 
 /// A machine that balances, two clients, and three who may be members.
 pub(crate) struct Lab {

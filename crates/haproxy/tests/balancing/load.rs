@@ -3,13 +3,13 @@
 use portcullis_core::MemberState;
 use portcullis_haproxy::{Balance, Options};
 
-use crate::lab::{Lab, V4, V6, balancer, late, leaving, listener, member, open, wanted, web};
-use crate::talk::{Backend, Held, Load, ask};
+use crate::lab::{Lab, V4, V6, backend, balancer, late, leaving, listener, member, open, wanted, web};
+use portcullis_testkit::talk::{Backend, Held, Load, ask};
 
 #[test]
 fn nobody_is_refused_or_cut_while_members_and_listeners_come_and_go() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     proxy.settle(&wanted(vec![web(vec![member(1)])]));
     let process = proxy.process();
@@ -82,7 +82,7 @@ fn generation(proxy: &crate::lab::Proxy) -> u64 {
 #[test]
 fn a_member_that_moves_is_checked_where_it_is_now() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members[..2].iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members[..2].iter().map(backend).collect();
     let mut proxy = lab.proxy();
     let at = |number: usize| {
         let moved = portcullis_core::Member::new("member", member(number).addresses().to_vec()).unwrap();

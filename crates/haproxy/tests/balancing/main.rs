@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
 mod lab;
-mod talk;
 
 mod checks;
 mod conflicts;

@@ -3,8 +3,8 @@
 use portcullis_core::Admission;
 use portcullis_haproxy::Wanted;
 
-use crate::lab::{Lab, V4, V6, admission, balancer, listener, member, open, wanted};
-use crate::talk::{Backend, Held, ask};
+use crate::lab::{Lab, V4, V6, admission, backend, balancer, listener, member, open, wanted};
+use portcullis_testkit::talk::{Held, ask};
 
 fn with(admission: Admission) -> Wanted {
     wanted(vec![balancer("web", &[V4, V6], vec![listener(80), listener(81)], admission, vec![member(1)])])
@@ -13,7 +13,7 @@ fn with(admission: Admission) -> Wanted {
 #[test]
 fn ranges_are_kept_to_by_family() {
     let lab = Lab::new();
-    let _backend = Backend::start(&lab.members[0]);
+    let _backend = backend(&lab.members[0]);
     // An address of 6to4 has one of IPv4 in it, and an IPv4 client is in ::/0 as HAProxy reads it.
     lab.outside.run("ip address add 2002:c000:020a::1/48 dev to-machine");
     lab.machine.run("ip route add 2002:c000:020a::/48 dev to-outside");
@@ -45,7 +45,7 @@ fn ranges_are_kept_to_by_family() {
 #[test]
 fn ranges_change_at_once_and_held_connections_stay() {
     let lab = Lab::new();
-    let _backend = Backend::start(&lab.members[0]);
+    let _backend = backend(&lab.members[0]);
     let mut proxy = lab.proxy();
     proxy.settle(&with(admission(Some(&["192.0.2.0/24", "198.51.100.0/24"]))));
     let (process, workers) = (proxy.process(), proxy.workers());

@@ -8,13 +8,13 @@ use portcullis_testkit::parts::Scratch;
 use portcullis_testkit::{eventually, processes_of};
 
 use crate::drain::kill;
-use crate::lab::{Lab, V4, late, leaving, member, member_of, wanted, web};
-use crate::talk::{Backend, Held, ask};
+use crate::lab::{Lab, V4, backend, late, leaving, member, member_of, wanted, web};
+use portcullis_testkit::talk::{Backend, Held, ask};
 
 #[test]
 fn haproxy_is_back_with_the_members_it_had() {
     let lab = Lab::new();
-    let backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     proxy.settle(&wanted(vec![web(vec![member(1), member(2)])]));
     // One that only the runtime interface was told of, and one that it was told is gone.
@@ -40,7 +40,7 @@ fn haproxy_is_back_with_the_members_it_had() {
 #[test]
 fn another_process_of_ours_takes_over() {
     let lab = Lab::new();
-    let _backends: Vec<Backend> = lab.members.iter().map(Backend::start).collect();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
     let mut proxy = lab.proxy();
     let one = wanted(vec![web(vec![member(1)])]);
     // It runs before there is something to do.
@@ -72,7 +72,7 @@ fn another_process_of_ours_takes_over() {
 #[test]
 fn what_cannot_be_started_is_told_and_tried_less_and_less() {
     let lab = Lab::new();
-    let _backend = Backend::start(&lab.members[0]);
+    let _backend = backend(&lab.members[0]);
     let mut proxy = lab.proxy();
     let mut odd = wanted(vec![web(vec![member(1)])]);
     // No machine has room for so many, which HAProxy finds out when it starts.

@@ -9,8 +9,8 @@ use portcullis_testkit::parts::Scratch;
 use portcullis_testkit::{Host, Leash, eventually, link};
 use tokio::runtime::{Builder, Runtime};
 
-use crate::lab::{Proxy, balancer, listener, on, open, wanted};
-use crate::talk::{Backend, Held, ask};
+use crate::lab::{Proxy, backend, balancer, listener, on, open, wanted};
+use portcullis_testkit::talk::{Backend, Held, ask};
 
 const V4: &str = "192.0.2.100";
 const V6: &str = "2001:db8:1::100";
@@ -84,7 +84,7 @@ impl Street {
             shares: Shares::new(&host),
             host,
         });
-        Street { machines, client, _backend: Backend::start(&member), _switch: switch }
+        Street { machines, client, _backend: backend(&member), _switch: switch }
     }
 
     /// Until exactly one machine has an address, and connections to it succeed: which one.

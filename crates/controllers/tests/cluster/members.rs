@@ -201,3 +201,100 @@ async fn other_kinds_can_be_members() {
     let annotations = scene.get("pod", "web")["metadata"]["annotations"].to_string();
     assert!(!annotations.contains("hook"), "nothing holds a Pod: {annotations}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn control_planes_make_machines_that_are_held_from_the_start() {
+    let scene = Scene::new("members-plane");
+    let plane =
+        json!({"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "LabControlPlane", "name": "plane"});
+    let metadata = json!({"annotations": {"portcullis.dev/control-plane-load-balancer": "lb"}});
+    scene.apply(json!({
+        "apiVersion": "controlplane.cluster.x-k8s.io/v1", "kind": "LabControlPlane", "metadata": {"name": "plane"},
+        "spec": {
+            "machineTemplate": {"metadata": {"labels": {"mine": "yes"}, "annotations": {"mine": "too"}}},
+            "kubeadmConfigSpec": {"clusterConfiguration": {"apiServer": {"certSANs": ["known.example.com"]}}},
+        },
+    }));
+    scene.cluster("c", metadata, json!({"controlPlaneRef": plane}));
+    scene.balancer(
+        "c",
+        "lb",
+        json!({"alternateEndpoints": [
+            {"host": "known.example.com", "port": 443}, {"host": "unknown.example.com", "port": 443},
+        ]}),
+    );
+    let running = scene.look_after().await;
+    let template = || scene.get("labcontrolplane", "plane")["spec"]["machineTemplate"]["metadata"].clone();
+    let hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/lb";
+    scene.until("what they are made from holds them", || template()["annotations"][hook] == "portcullis");
+    assert_eq!(
+        template()["annotations"]["pre-terminate.delete.hook.machine.cluster.x-k8s.io/lb"],
+        "portcullis"
+    );
+    assert_eq!(template()["annotations"]["mine"], "too");
+    assert_eq!(template()["labels"], json!({"mine": "yes", "loadbalancer.cluster.x-k8s.io/name": "lb"}));
+    scene.until("a name that the certificate lacks is told", || {
+        scene.events("lb").iter().any(|event| event.starts_with("NameNotInCertificate: unknown.example.com"))
+    });
+    assert!(scene.events("lb").iter().all(|event| !event.contains(" known.example.com")));
+    scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "lb"]);
+    assert!(template()["annotations"].get(hook).is_none(), "nothing is left that would hold them");
+    drop(running);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_node_is_drained_after_it_has_left() {
+    let scene = three("members-nodes");
+    // The cluster that the Machines make is this one.
+    let kubeconfig = std::fs::read_to_string(scene.kubernetes.kubeconfig()).unwrap();
+    scene.apply(json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "cluster.x-k8s.io/secret",
+        "metadata": {"name": "c-kubeconfig", "labels": {"cluster.x-k8s.io/cluster-name": "c"}},
+        "stringData": {"value": kubeconfig},
+    }));
+    let patch = json!({"spec": {"controlPlaneEndpoint": {"host": "127.0.0.1", "port": 6443}}});
+    scene.patch("cluster", "c", &patch);
+    for machine in ["one", "two", "three"] {
+        let provider = format!("lab://{}/{machine}", scene.name);
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": format!("{}-{machine}", scene.name)},
+            "spec": {"providerID": provider},
+        });
+        scene.kubernetes.apply(&node.to_string()).unwrap();
+    }
+    scene.balancer("c", "lb", json!({"drainTimeoutSeconds": 600}));
+    let _running = scene.look_after().await;
+    scene.until("all are members", || scene.assigned("lb").len() == 3);
+    scene.report("lb", "198.51.100.1", &ALL);
+    for machine in ["one", "two", "three"] {
+        scene.until("it has its node", || {
+            scene.get("machine", machine)["status"]["nodeRef"]["name"].is_string()
+        });
+    }
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    let reason = || {
+        let machine = scene.get("machine", "one");
+        let conditions = machine["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let deleting = conditions.iter().find(|condition| condition["type"] == "Deleting").cloned();
+        deleting
+            .map(|deleting| deleting["reason"].as_str().unwrap_or_default().to_owned())
+            .unwrap_or_default()
+    };
+    scene.until("it waits before its node is drained", || reason() == "WaitingForPreDrainHook");
+    let node = format!("{}-one", scene.name);
+    let is_cordoned = || {
+        let found = scene.kubernetes.kubectl(&["get", "node", &node, "-o", "jsonpath={.spec.unschedulable}"]);
+        found.is_ok_and(|text| text == "true")
+    };
+    assert!(!is_cordoned(), "what runs there goes on");
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active"), ("three", "active")]);
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    for machine in ["one", "two", "three"] {
+        let _ = scene.kubernetes.kubectl(&[
+            "delete",
+            "node",
+            &format!("{}-{machine}", scene.name),
+            "--ignore-not-found",
+        ]);
+    }
+}

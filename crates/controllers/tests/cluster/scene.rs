@@ -13,17 +13,17 @@ use tokio::task::JoinHandle;
 
 /// What makes clusters, machines and load balancers, and does nothing by itself: only what the contracts ask for.
 fn doubles() -> String {
-    let kind = |kind: &str, subresources: Value| {
+    let kind = |group: &str, kind: &str, subresources: Value| {
         let plural = format!("{}s", kind.to_ascii_lowercase());
         json!({
             "apiVersion": "apiextensions.k8s.io/v1",
             "kind": "CustomResourceDefinition",
             "metadata": {
-                "name": format!("{plural}.infrastructure.cluster.x-k8s.io"),
+                "name": format!("{plural}.{group}"),
                 "labels": {"cluster.x-k8s.io/v1beta2": "v1", "cluster.x-k8s.io/v1beta1": "v1"},
             },
             "spec": {
-                "group": "infrastructure.cluster.x-k8s.io",
+                "group": group,
                 "names": {"kind": kind, "plural": plural},
                 "scope": "Namespaced",
                 "versions": [{
@@ -34,10 +34,12 @@ fn doubles() -> String {
         })
         .to_string()
     };
+    let infrastructure = "infrastructure.cluster.x-k8s.io";
     let all = [
-        kind("LabCluster", json!({})),
-        kind("LabMachine", json!({})),
-        kind("LabBalancer", json!({"status": {}})),
+        kind(infrastructure, "LabCluster", json!({})),
+        kind(infrastructure, "LabMachine", json!({})),
+        kind(infrastructure, "LabBalancer", json!({"status": {}})),
+        kind("controlplane.cluster.x-k8s.io", "LabControlPlane", json!({"status": {}})),
     ];
     all.join("\n---\n")
 }
@@ -236,6 +238,21 @@ impl Scene {
                 format!("{} {}", member["name"].as_str().unwrap(), member["duty"].as_str().unwrap())
             })
             .collect()
+    }
+
+    /// What Events say of an object: `Reason: message`.
+    pub(crate) fn events(&self, name: &str) -> Vec<String> {
+        let found: Value = serde_json::from_str(&self.kubectl(&["get", "events", "-o", "json"])).unwrap();
+        let events = found["items"].as_array().cloned().unwrap_or_default();
+        let of = events.iter().filter(|event| event["involvedObject"]["name"] == name);
+        of.map(|event| {
+            format!(
+                "{}: {}",
+                event["reason"].as_str().unwrap_or_default(),
+                event["message"].as_str().unwrap_or_default()
+            )
+        })
+        .collect()
     }
 
     /// An annotation of a Machine.

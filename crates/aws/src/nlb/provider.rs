@@ -734,7 +734,8 @@ impl portcullis_core::Provider for Provider {
         if let Some(said) = &next.enforcement {
             self.state().said.insert(want.owner.clone(), said.clone());
         }
-        let mut report = Report { outcome, addresses, told, enforcement: next.enforcement, members: Vec::new() };
+        let mut report =
+            Report { outcome, addresses, told, enforcement: next.enforcement, members: Vec::new() };
         report.told.extend(next.told);
         report
     }

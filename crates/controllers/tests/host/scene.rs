@@ -19,6 +19,14 @@ pub(crate) const LAN6: &str = "2001:db8:1::1";
 pub(crate) const WAN: &str = "198.51.100.1";
 pub(crate) const WAN6: &str = "2001:db8:2::1";
 
+/// Somebody else who forwards, and would let everybody in.
+pub(crate) const OTHERS: &str = "table ip others {
+    chain prerouting {
+        type nat hook prerouting priority -100;
+        ip daddr { 192.0.2.1, 198.51.100.1 } tcp dport 80 dnat to 10.244.0.2:8080
+    }
+}";
+
 pub(crate) struct Scene {
     pub(crate) kubernetes: &'static Kubernetes,
     pub(crate) name: &'static str,
@@ -35,6 +43,12 @@ pub(crate) struct Scene {
 
 /// Who looks after it, until it is dropped.
 pub(crate) struct Running(Vec<JoinHandle<()>>);
+
+impl Running {
+    pub(crate) fn of(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Running(vec![tokio::spawn(work)])
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {

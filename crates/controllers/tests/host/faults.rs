@@ -84,13 +84,13 @@ async fn allow(machine: &Machine, allowed: bool) {
 
 /// A proxy like any: it serves the addresses in the status of a Service, and lets everybody in.
 fn serve_as_told(scene: &Scene, name: &str) {
-    let mut rules =
-        "table ip proxy {}\ndelete table ip proxy\ntable ip proxy { chain prerouting {\n".to_owned();
-    rules.push_str("type nat hook prerouting priority -100;\n");
-    for address in scene.addresses(name) {
-        rules.push_str(&format!("ip daddr {address} tcp dport 80 dnat to 10.244.0.2:8080\n"));
-    }
-    scene.node.nft(&format!("{rules}}}; }}"));
+    let serve = |address: &String| format!("ip daddr {address} tcp dport 80 dnat to 10.244.0.2:8080");
+    let rules: Vec<String> = scene.addresses(name).iter().map(serve).collect();
+    scene.node.nft(&format!(
+        "table ip proxy {{}}\ndelete table ip proxy\ntable ip proxy {{ chain prerouting {{
+            type nat hook prerouting priority -100;\n{}\n}}; }}",
+        rules.join("\n")
+    ));
 }
 
 /// Packet filters cannot be changed: nobody gets an address whose filter is missing, what was in force still is, and what is

@@ -194,16 +194,25 @@ impl Scene {
 
     /// The endpoint of a Service: the backend, on port 8080 of TCP and UDP.
     pub(crate) fn endpoint(&self, service: &str, conditions: Value) {
+        self.endpoint_at(service, "IPv4", "10.244.0.2", conditions);
+    }
+
+    /// The same endpoint, by IPv6.
+    pub(crate) fn endpoint_v6(&self, service: &str) {
+        self.endpoint_at(service, "IPv6", "fd00:1::2", json!({"ready": true}));
+    }
+
+    fn endpoint_at(&self, service: &str, family: &str, address: &str, conditions: Value) {
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {
-                "name": format!("{service}-1"),
+                "name": format!("{service}-{}", family.to_lowercase()),
                 "namespace": self.name,
                 "labels": {"kubernetes.io/service-name": service},
             },
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": ["10.244.0.2"], "nodeName": self.node_name(), "conditions": conditions}],
+            "addressType": family,
+            "endpoints": [{"addresses": [address], "nodeName": self.node_name(), "conditions": conditions}],
             "ports": [
                 {"name": "http", "port": 8080, "protocol": "TCP"},
                 {"name": "dns", "port": 8080, "protocol": "UDP"},

@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::asked::{Serving, Slices, claim, is_local, service_of};
+use super::asked::{Serving, Slice, Slices, claim, is_local};
 use super::controller::watched;
 use super::doubt::Doubt;
 use super::health::Health;
@@ -83,7 +83,7 @@ struct Agent {
     machine: Machine,
     settings: AgentSettings,
     services: Told<Service>,
-    slices: Told<EndpointSlice>,
+    slices: Told<Slice>,
     by_service: Slices,
     api_server: Told<EndpointSlice>,
     interfaces: watch::Receiver<Interfaces>,
@@ -234,21 +234,21 @@ impl Agent {
                 }
             }
             Heard::Slice(event) => {
-                for news in self.slices.take(event, |_| true) {
-                    let before = news.before.as_deref().and_then(service_of);
-                    if let Some(slices) = before.as_ref().and_then(|service| self.by_service.get_mut(service))
-                    {
-                        slices.remove(&*news.name);
+                for news in self.slices.read(event, |slice| Slice::read(&slice)) {
+                    if let Some(before) = &news.before {
+                        if let Some(slices) = self.by_service.get_mut(&before.service) {
+                            slices.remove(&news.name);
+                            if slices.is_empty() {
+                                self.by_service.remove(&before.service);
+                            }
+                        }
+                        changed.insert(Arc::clone(&before.service));
                     }
-                    changed.extend(before);
                     let Some(slice) = self.slices.get(&news.name) else { continue };
-                    if let Some(service) = service_of(slice) {
-                        let slices = self.by_service.entry(Arc::clone(&service)).or_default();
-                        slices.insert(news.name.to_string(), Arc::clone(slice));
-                        changed.insert(service);
-                    }
+                    let slices = self.by_service.entry(Arc::clone(&slice.service)).or_default();
+                    slices.insert(news.name, Arc::clone(slice));
+                    changed.insert(Arc::clone(&slice.service));
                 }
-                self.by_service.retain(|_, slices| !slices.is_empty());
             }
             Heard::ApiServer(event) => {
                 self.api_server.take(event, |_| true);
@@ -638,7 +638,7 @@ async fn undone(events: &mut BoxStream<'static, watcher::Event<ConfigMap>>, writ
             _ => {}
         }
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

@@ -124,9 +124,8 @@ fn assigned(
         );
         return (false, "OtherDatapath", format!("{message} {at}"));
     }
-    let broken = given.iter().filter(|one| waits.contains(one.node));
-    if let Some((one, problem)) = broken.filter_map(|one| Some((one, one.datapath.problem.as_ref()?))).next()
-    {
+    let mut broken = given.iter().filter(|one| waits.contains(one.node));
+    if let Some((one, problem)) = broken.find_map(|one| Some((one, one.datapath.problem.as_ref()?))) {
         let message = format!(
             "Its source ranges come first, and the packet filters of node {} are not as they should be: {problem}.",
             one.node

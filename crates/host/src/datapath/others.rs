@@ -46,12 +46,17 @@ pub(super) fn follow(own: u32) -> io::Result<mpsc::UnboundedReceiver<Others>> {
 /// Waits for news, not for long, and takes all that there are: a batch has very many.
 fn hear(listener: &mut Listener, own: u32) -> io::Result<Option<Others>> {
     let (mut changed, mut by) = (false, None);
-    let lost = listener.hear(|message| match news(message) {
-        Some(_) if message.port == own => {}
-        Some(News::Ours) => changed = true,
-        // Who ends a batch that has nothing of ours is of no interest.
-        Some(News::End(who)) if changed && by.is_none() => by = who,
-        Some(News::End(_)) | None => {}
+    let lost = listener.hear(|message| {
+        // Our own are very many, and not even read.
+        if message.port == own {
+            return;
+        }
+        match news(message) {
+            Some(News::Ours) => changed = true,
+            // Who ends a batch that has nothing of ours is of no interest.
+            Some(News::End(who)) if changed && by.is_none() => by = who,
+            Some(News::End(_)) | None => {}
+        }
     })?;
     Ok(match (changed, lost) {
         (true, _) => Some(Others::Changed(by)),

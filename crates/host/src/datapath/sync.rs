@@ -107,6 +107,10 @@ impl Datapath {
         }
         for frontend in come {
             let place = frontend.place();
+            // One that is as it was takes no work, unless it was to go.
+            if !touched.contains(&place) && self.frontends.get(&place) == Some(&frontend) {
+                continue;
+            }
             if let Some(replaced) = self.frontends.insert(place, frontend)
                 && touched.insert(place)
             {

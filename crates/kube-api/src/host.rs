@@ -114,6 +114,13 @@ pub fn wants_host(service: &Service, class: &str, without_class: bool) -> bool {
     })
 }
 
+/// Of a Service that would be reached at addresses of nodes if nobody else held it: by what it is held, and who that is.
+pub fn held_by_another(service: &Service, without_class: bool) -> Option<(&'static str, &'static str)> {
+    let spec = service.spec.as_ref().filter(|spec| spec.type_.as_deref() == Some("LoadBalancer"));
+    let is_without = spec.is_some_and(|spec| spec.load_balancer_class.is_none());
+    foreign_finalizer(service).filter(|_| without_class && is_without)
+}
+
 /// Whether somebody holds a Service until the load balancer is gone that they made for it.
 fn is_held(service: &Service) -> bool {
     let ours = service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);

@@ -283,7 +283,8 @@ fn start_api_server(
         .arg("--service-account-issuer=https://kubernetes.default.svc")
         .arg(file("service-account-key-file", &certificates.join("tokens.pub")))
         .arg(file("service-account-signing-key-file", &certificates.join("tokens.key")))
-        .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/16"])
+        // Services of both families, if they ask for them; the API itself is reached by IPv4, and needs no other.
+        .args(["--authorization-mode=RBAC", "--service-cluster-ip-range=10.0.0.0/16,fd00:10::/108"])
         .arg(format!("--service-node-port-range={}-{}", node_ports.start(), node_ports.end()))
         // Pods are objects here, nothing runs them, and nobody waits for their service account.
         .arg("--disable-admission-plugins=ServiceAccount")

@@ -42,14 +42,17 @@ fn helm(args: &[&str]) -> Result<String, String> {
     )
 }
 
-/// The objects of a manifest, as kubectl reads them, by kind and name.
+/// The objects of a manifest, as kubectl reads them, by kind, name and namespace.
 fn objects(manifest: &str) -> Vec<Value> {
     let kubernetes = kubernetes();
     let read = ["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"];
     let text = kubernetes.kubectl_as(kubernetes.kubeconfig(), &read, manifest).unwrap();
     let mut objects: Vec<Value> =
         serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>().unwrap();
-    let key = |object: &Value| format!("{} {}", object["kind"], object["metadata"]["name"]);
+    let key = |object: &Value| {
+        let metadata = &object["metadata"];
+        format!("{} {} {}", object["kind"], metadata["name"], metadata["namespace"])
+    };
     objects.sort_by_key(key);
     assert!(objects.len() > 5, "{text}");
     objects
@@ -344,6 +347,113 @@ fn the_chart_gives_the_rights_of_the_kustomization() {
             .unwrap_err()
             .contains("has to be given")
     );
+}
+
+/// What the program reads of these objects, whole, and the objects without it. Of a pod's configuration that is a file and one
+/// over it.
+fn configurations(mut objects: Vec<Value>) -> (Vec<Value>, Vec<Value>) {
+    let mut read = Vec::new();
+    for name in ["portcullis", "portcullis-host"] {
+        let text = |object: &str, key: &str| {
+            let found = objects
+                .iter()
+                .find(|found| found["kind"] == "ConfigMap" && found["metadata"]["name"] == object)?;
+            found["data"][key].as_str().map(str::to_owned)
+        };
+        let Some(config) = text(name, "config.yaml") else { continue };
+        let files = TempDir::new().unwrap();
+        fs::write(files.path().join("config.yaml"), config).unwrap();
+        if let Some(over) = text(&format!("{name}-overrides"), "overrides.yaml") {
+            fs::create_dir(files.path().join("config.d")).unwrap();
+            fs::write(files.path().join("config.d/overrides.yaml"), over).unwrap();
+        }
+        let file = files.path().join("config.yaml");
+        let shown = portcullis(&["show-config", "-o", "json", "--config", file.to_str().unwrap()]);
+        read.push(serde_json::from_str(&shown).unwrap());
+    }
+    objects.retain(|object| object["kind"] != "ConfigMap");
+    (read, objects)
+}
+
+/// The chart has for nodes what the kustomizations have: the same objects, and the same configuration.
+#[test]
+fn the_chart_is_the_kustomization_of_nodes() {
+    let common = "--set=services.enabled=false,image.repository=registry.example.com/portcullis";
+    let router =
+        "--set=singleNode.image=registry.example.com/openshift/router:4.20,singleNode.baseDomain=example.com";
+    for (overlay, count, values) in [
+        ("kustomize/host", 1, vec![common, "--set=host.enabled=true"]),
+        ("kustomize/single-node", 0, vec![common, router, "--set=singleNode.enabled=true"]),
+    ] {
+        let built = output(find("kubectl").unwrap(), &["kustomize", &deploy(overlay)]).unwrap();
+        let chart = helm(&values).unwrap();
+        let [chart, built] = [chart, built].map(|text| {
+            let mut objects = objects(&text);
+            // The namespace of a release is its own affair.
+            objects
+                .retain(|object| object["kind"] != "Namespace" || object["metadata"]["name"] != "portcullis");
+            for object in &mut objects {
+                if let Some(pod) =
+                    object.pointer_mut("/spec/template/metadata").and_then(Value::as_object_mut)
+                {
+                    pod.remove("annotations");
+                }
+            }
+            configurations(objects)
+        });
+        assert_eq!(built.0.len(), 1 + count, "{overlay}");
+        assert_eq!(chart.0, built.0, "{overlay}");
+        assert!(built.1.len() > 20, "{overlay}");
+        same(&chart.1, &built.1);
+        // Who only watches has no right to write, and keeps nobody from anything.
+        let observing = helm(&[&values[..], &["--set=mode=observe"]].concat()).unwrap();
+        for object in objects(&observing) {
+            assert!(!object["kind"].as_str().unwrap().starts_with("Validating"), "{object:#}");
+            let rules = object["rules"].as_array().cloned().unwrap_or_default();
+            let verbs = rules.iter().flat_map(|rule| rule["verbs"].as_array().unwrap());
+            for verb in verbs {
+                assert!(["get", "list", "watch"].contains(&verb.as_str().unwrap()), "{object:#}");
+            }
+        }
+    }
+    // Lists that are given once are in the configuration of both halves and in what is refused at admission.
+    let lists = "--set=host.enabled=true,host.withoutClass=true,host.reservedPorts={22,9090},host.managementInterfaces={ipmi0,mgmt*}";
+    let chart = objects(&helm(&[common, lists]).unwrap());
+    let policy =
+        chart.iter().find(|object| object["metadata"]["name"] == "portcullis-host-services").unwrap();
+    let expression = |name: &str| {
+        let variables = policy["spec"]["variables"].as_array().unwrap();
+        let found = variables.iter().find(|variable| variable["name"] == name).unwrap();
+        found["expression"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        (expression("reserved"), expression("management")),
+        ("[22, 9090]".to_owned(), "['ipmi0', 'mgmt*']".to_owned())
+    );
+    let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
+    assert!(condition.contains("orValue('portcullis.dev/host') == 'portcullis.dev/host'"), "{condition}");
+    let (configurations, _) = configurations(chart.clone());
+    assert_eq!(configurations.len(), 2);
+    for one in configurations {
+        assert_eq!(one["host"]["reservedPorts"], json!([22, 9090]));
+        assert_eq!(one["host"]["managementInterfaces"], json!(["ipmi0", "mgmt*"]));
+        assert_eq!(one["host"]["withoutClass"], true);
+    }
+    // Kubernetes takes the policy.
+    let kubernetes = kubernetes();
+    let apply = ["apply", "--dry-run=server", "-f", "-"];
+    kubernetes.kubectl_as(kubernetes.kubeconfig(), &apply, &policy.to_string()).unwrap();
+
+    for (wrong, says) in [
+        ("--set=host.enabled=true,singleNode.enabled=true", "exclude each other"),
+        ("--set=singleNode.enabled=true", "has to be given"),
+        ("--set=host.enabled=true,host.datapath=iptables", "values don't meet the specifications"),
+        ("--set=host.enabled=true,host.reservedPorts={70000}", "values don't meet the specifications"),
+        ("--set=host.enabled=true,host.managementInterfaces={a'b}", "values don't meet the specifications"),
+    ] {
+        let said = helm(&[common, wrong]).unwrap_err();
+        assert!(said.contains(says), "{wrong}: {said}");
+    }
 }
 
 /// What the manifests give routers is what the program would give them, so that it need not be able to.

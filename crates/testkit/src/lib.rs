@@ -9,6 +9,7 @@ mod cloud_provider_aws;
 mod cluster_api;
 mod dhcp;
 mod dice;
+pub mod figures;
 mod haproxy;
 mod http;
 mod keystone;

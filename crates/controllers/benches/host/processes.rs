@@ -23,6 +23,7 @@ use serde_json::json;
 
 /// The words by which they know what they are, and the classes of their Services.
 pub(crate) const OURS: &str = "--ours";
+pub(crate) const AGENT: &str = "--agent";
 pub(crate) const BARE: &str = "--bare";
 pub(crate) const OURS_CLASS: &str = "bench/ours";
 pub(crate) const BARE_CLASS: &str = "bench/bare";
@@ -85,8 +86,8 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Both halves, with a node that has one address.
-pub(crate) fn run_ours(kubeconfig: &str) {
+/// Both halves, or the one that every node of a cluster has, with a node that has one address.
+pub(crate) fn run_ours(kubeconfig: &str, both: bool) {
     let node = Host::new("node");
     node.run("ip link add lan0 type veth peer name lan1");
     node.run("ip link set lan0 up");
@@ -119,10 +120,12 @@ pub(crate) fn run_ours(kubeconfig: &str) {
     };
     run(move |line| drop(node.run(&format!("ip {line}"))), async move {
         let client = client(Path::new(kubeconfig)).await;
-        tokio::join!(
-            NodeAgent::new(client.clone(), machine, agent).run(told),
-            HostController::new(client, controller).run()
-        );
+        let agent = NodeAgent::new(client.clone(), machine, agent).run(told);
+        if both {
+            tokio::join!(agent, HostController::new(client, controller).run());
+        } else {
+            agent.await;
+        }
     });
 }
 

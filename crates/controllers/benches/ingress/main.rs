@@ -14,10 +14,10 @@ mod seen;
 mod world;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
+use portcullis_testkit::figures::{self, mark, millis, spread};
 
 use self::seen::Seen;
 use self::world::{Process, World};
@@ -42,12 +42,7 @@ fn main() -> ExitCode {
         [world::BARE, kubeconfig] => world::run_bare(kubeconfig),
         _ => tokio::runtime::Runtime::new().unwrap().block_on(measure()),
     }
-    let missed = MISSED.load(Ordering::Relaxed);
-    if missed == 0 {
-        return ExitCode::SUCCESS;
-    }
-    println!("{missed} limits are missed.");
-    ExitCode::FAILURE
+    figures::end()
 }
 
 async fn measure() {
@@ -153,28 +148,7 @@ async fn measure() {
     );
 }
 
-fn spread(times: &mut [Duration]) -> (Duration, Duration) {
-    times.sort_unstable();
-    (times[times.len() / 2], times[times.len() * 99 / 100])
-}
-
-fn millis(time: Duration) -> f64 {
-    time.as_secs_f64() * 1000.0
-}
-
 /// Does something for many, some at a time.
 async fn each<F: Future<Output = ()>>(count: usize, does: impl Fn(usize) -> F) {
     stream::iter(0..count).for_each_concurrent(TOGETHER, does).await;
-}
-
-/// How many limits were missed so far.
-static MISSED: AtomicUsize = AtomicUsize::new(0);
-
-/// A figure that has a limit: `=` where it is kept, `✗` where it is missed, which counts.
-fn mark(kept: bool) -> &'static str {
-    if kept {
-        return "=";
-    }
-    MISSED.fetch_add(1, Ordering::Relaxed);
-    "✗ MISSED"
 }

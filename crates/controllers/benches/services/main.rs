@@ -15,7 +15,8 @@ mod many;
 mod phases;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use portcullis_testkit::figures;
 
 // What the program has.
 #[global_allocator]
@@ -38,22 +39,5 @@ fn main() -> ExitCode {
     if only != "phases" {
         many::measure();
     }
-    let missed = MISSED.load(Ordering::Relaxed);
-    if missed == 0 {
-        return ExitCode::SUCCESS;
-    }
-    println!("{missed} limits are missed.");
-    ExitCode::FAILURE
-}
-
-/// How many limits were missed so far.
-static MISSED: AtomicUsize = AtomicUsize::new(0);
-
-/// A figure that has a limit: `=` where it is kept, `✗` where it is missed, which counts.
-fn mark(kept: bool) -> &'static str {
-    if kept {
-        return "=";
-    }
-    MISSED.fetch_add(1, Ordering::Relaxed);
-    "✗ MISSED"
+    figures::end()
 }

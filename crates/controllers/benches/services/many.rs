@@ -15,6 +15,7 @@ use portcullis_core::{
     Admission, EmptyMeans, Family, Listener, ListenerProtocol, LoadBalancer, Member, Outcome, Owner,
     Provider as _, Scheme, SourceRanges, Target, Want,
 };
+use portcullis_testkit::figures::mark;
 
 use crate::aws::{self, CLUSTER, Calls};
 
@@ -77,7 +78,7 @@ pub(crate) fn measure() {
         };
         let limit = task.limit.map_or("–".to_owned(), |(mutating, reads)| {
             let kept = each(calls.mutating) <= mutating && each(calls.reads()) <= reads;
-            format!("{mutating} + {reads} {}", crate::mark(kept))
+            format!("{mutating} + {reads} {}", mark(kept))
         });
         println!(
             "{:<14} {:>11} {:>9.3} {:>9.3}   {:>6.2} s {:>6.2} s {:>5} MB   {limit:>16}",
@@ -91,12 +92,7 @@ pub(crate) fn measure() {
         );
         most = most.max(done.memory);
     }
-    println!(
-        "\nmemory, at most: {} MB of {} {}",
-        most / 1_000_000,
-        MEMORY / 1_000_000,
-        crate::mark(most < MEMORY)
-    );
+    println!("\nmemory, at most: {} MB of {} {}", most / 1_000_000, MEMORY / 1_000_000, mark(most < MEMORY));
 }
 
 /// The other process: it is told a task by a line, and answers with one.

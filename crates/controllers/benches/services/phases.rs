@@ -7,6 +7,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_aws_fake::Fake;
 use portcullis_controllers::{ServiceController, Settings};
 use portcullis_kube_api::{LoadBalancerClass, TYPE};
+use portcullis_testkit::figures::mark;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, kubernetes};
 use serde_json::{Value, json};
@@ -71,7 +72,7 @@ pub(crate) fn compare() {
             let limit =
                 phase.limit.map(|limit| limit(ports)).map_or("–".to_owned(), |(mutating, reads)| {
                     let kept = ours.mutating <= mutating && ours.reads() <= reads;
-                    format!("{}/{mutating} {}", mutating + reads, crate::mark(kept))
+                    format!("{}/{mutating} {}", mutating + reads, mark(kept))
                 });
             println!("{:<20} {ports:>5}   {ours:>8} {others:>19}   {limit:>9}", phase.name);
             if limit.contains("MISSED") {

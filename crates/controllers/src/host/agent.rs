@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::stream::{self, StreamExt};
+use futures_util::stream::{self, BoxStream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
@@ -13,17 +13,18 @@ use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use portcullis_host::Machine;
 use portcullis_host::claims::{Claims, Here, Listening, Name, Policy, Port};
-use portcullis_host::datapath::{self, Datapath, Frontend, Mode, Place, Synced};
+use portcullis_host::datapath::{self, Datapath, Frontend, Mode, Others, Place, Synced};
 use portcullis_host::interfaces::{Interface, Interfaces};
 use portcullis_kube_api::host::{NodeDatapath, NodeInterface, NodeReport, wants_host};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::asked::{Serving, Slices, claim, is_local, service_of};
+use super::asked::{Serving, Slice, Slices, claim, is_local};
 use super::controller::watched;
+use super::doubt::Doubt;
 use super::health::Health;
-use super::told::Told;
+use super::told::{Told, version};
 use super::traffic::Traffic;
 use crate::pause::pause;
 
@@ -51,13 +52,10 @@ pub struct AgentSettings {
 /// How often is looked where programs listen, and whether the packet filters are still there.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// How often, of those times, it is read whether they are as they should be: somebody may have changed them.
-const DOUBT: u32 = 30;
-
 /// How long is waited after a failure, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
-/// How often it is told again what was told already: somebody may have deleted it.
+/// How often it is told again what was told already: that somebody deleted it may not have been heard.
 const TELL_AGAIN: Duration = Duration::from_secs(60);
 
 /// Looks after one node.
@@ -76,6 +74,7 @@ enum Heard {
     Slice(watcher::Event<EndpointSlice>),
     ApiServer(watcher::Event<EndpointSlice>),
     Interfaces,
+    Others(Others),
     Time,
 }
 
@@ -84,7 +83,7 @@ struct Agent {
     machine: Machine,
     settings: AgentSettings,
     services: Told<Service>,
-    slices: Told<EndpointSlice>,
+    slices: Told<Slice>,
     by_service: Slices,
     api_server: Told<EndpointSlice>,
     interfaces: watch::Receiver<Interfaces>,
@@ -102,8 +101,9 @@ struct Agent {
     /// Until when nothing is tried, and how often in a row it failed.
     pause: Option<Instant>,
     failures: u32,
-    /// How often it was looked.
-    looks: u32,
+    /// Whether they may be others than they were made, and whether it is heard of.
+    doubt: Doubt,
+    hears_of_others: bool,
     /// The newest version of a Service of ours that was heard of.
     newest: Option<u64>,
     report: watch::Sender<NodeReport>,
@@ -149,7 +149,8 @@ impl NodeAgent {
             whole: true,
             pause: None,
             failures: 0,
-            looks: 0,
+            doubt: Doubt::new(Instant::now()),
+            hears_of_others: false,
             newest: None,
             report,
             settings,
@@ -179,7 +180,12 @@ impl Agent {
         }
         let mut heard = stream::select_all(heard);
         self.look().await;
+        // Before anything is read or written: what others change meanwhile is heard of.
+        heard.extend(self.others().await);
         while let Some(first) = heard.next().await {
+            if matches!(first, Heard::Time) {
+                heard.extend(self.others().await);
+            }
             let mut changed = BTreeSet::new();
             self.take(first, &mut changed).await;
             // What came meanwhile is done together.
@@ -192,6 +198,20 @@ impl Agent {
                 told(problem.map_or(Ok(()), Err));
             }
         }
+    }
+
+    /// What others change in our packet filters, if it is not heard of yet.
+    async fn others(&mut self) -> Option<BoxStream<'static, Heard>> {
+        if self.hears_of_others || self.settings.mode == Mode::None || self.settings.observe {
+            return None;
+        }
+        // Who may not hear of it may not change anything either, which is told.
+        let others = self.machine.datapath(|datapath| datapath.others()).await.ok()?;
+        self.hears_of_others = true;
+        let others = stream::unfold(others, |mut others| async {
+            others.recv().await.map(|news| (Heard::Others(news), others))
+        });
+        Some(others.boxed())
     }
 
     /// Whether enough is known to do anything: what is not known yet would be taken away.
@@ -214,21 +234,21 @@ impl Agent {
                 }
             }
             Heard::Slice(event) => {
-                for news in self.slices.take(event, |_| true) {
-                    let before = news.before.as_deref().and_then(service_of);
-                    if let Some(slices) = before.as_ref().and_then(|service| self.by_service.get_mut(service))
-                    {
-                        slices.remove(&*news.name);
+                for news in self.slices.read(event, |slice| Slice::read(&slice)) {
+                    if let Some(before) = &news.before {
+                        if let Some(slices) = self.by_service.get_mut(&before.service) {
+                            slices.remove(&news.name);
+                            if slices.is_empty() {
+                                self.by_service.remove(&before.service);
+                            }
+                        }
+                        changed.insert(Arc::clone(&before.service));
                     }
-                    changed.extend(before);
                     let Some(slice) = self.slices.get(&news.name) else { continue };
-                    if let Some(service) = service_of(slice) {
-                        let slices = self.by_service.entry(Arc::clone(&service)).or_default();
-                        slices.insert(news.name.to_string(), Arc::clone(slice));
-                        changed.insert(service);
-                    }
+                    let slices = self.by_service.entry(Arc::clone(&slice.service)).or_default();
+                    slices.insert(news.name, Arc::clone(slice));
+                    changed.insert(Arc::clone(&slice.service));
                 }
-                self.by_service.retain(|_, slices| !slices.is_empty());
             }
             Heard::ApiServer(event) => {
                 self.api_server.take(event, |_| true);
@@ -236,18 +256,27 @@ impl Agent {
             }
             Heard::Interfaces => changed.extend(self.move_to()),
             Heard::Time => {
-                self.looks = self.looks.wrapping_add(1);
-                if self.looks.is_multiple_of(DOUBT) && !self.is_bare && !self.settings.observe {
-                    let doubt = |datapath: &mut Datapath| {
-                        datapath.doubt();
-                        Ok(())
-                    };
-                    // What cannot be read is told when it is used.
-                    let _ = self.machine.datapath(doubt).await;
-                }
+                self.read_anew().await;
                 changed.extend(self.look().await);
             }
+            Heard::Others(others) => {
+                self.doubt.hear(others);
+                self.read_anew().await;
+            }
         }
+    }
+
+    /// Has the packet filters be read before they are changed the next time, which is now, if it is time to.
+    async fn read_anew(&mut self) {
+        if self.is_bare || self.settings.observe || !self.doubt.is_due(Instant::now()) {
+            return;
+        }
+        let doubt = |datapath: &mut Datapath| {
+            datapath.doubt();
+            Ok(())
+        };
+        // What cannot be read is told when it is used.
+        let _ = self.machine.datapath(doubt).await;
     }
 
     /// Looks at what nobody tells of.
@@ -300,7 +329,12 @@ impl Agent {
                     info!("the packet filters of this node are as they should be again");
                 }
                 (self.pause, self.failures, self.whole) = (None, 0, false);
-                self.tell(in_force);
+                self.tell(NodeDatapath {
+                    mode: word(self.settings.mode).to_owned(),
+                    interfaces: in_force,
+                    up_to: self.newest.filter(|_| self.settings.mode != Mode::None),
+                    problem: None,
+                });
             }
             Err(problem) => {
                 let mut why = problem.to_string();
@@ -311,12 +345,11 @@ impl Agent {
                 self.whole = true;
                 self.failures = self.failures.saturating_add(1);
                 self.pause = Some(Instant::now() + pause(BACKOFF, self.failures));
-                self.report.send_if_modified(|report| {
-                    let differs = report.datapath.problem.as_ref() != Some(&why);
-                    word(self.settings.mode).clone_into(&mut report.datapath.mode);
-                    report.datapath.problem = Some(why);
-                    differs
-                });
+                // What was in force before is, as far as anybody knows. An address that is told with a problem is given to
+                // nobody whose ranges have to be kept to first.
+                let before = self.report.borrow().datapath.clone();
+                let mode = word(self.settings.mode).to_owned();
+                self.tell(NodeDatapath { mode, problem: Some(why), ..before });
             }
         }
     }
@@ -436,20 +469,15 @@ impl Agent {
         self.health.retry().await;
     }
 
-    /// Tells what the node has and what its packet filters do. Both at once, and only when it is so: who hears of an address
-    /// may have it used at once.
-    fn tell(&self, in_force: BTreeSet<String>) {
+    /// Tells what the node has and what its packet filters do. Both at once, and only when it is so or is known not to be:
+    /// who hears of an address may have it used at once.
+    fn tell(&self, datapath: NodeDatapath) {
         let here = self.claims.here();
         let now = NodeReport {
             interfaces: reported(&here.interfaces),
             listening: here.listening.iter().map(told_listening).collect(),
             api_server: here.also.clone(),
-            datapath: NodeDatapath {
-                mode: word(self.settings.mode).to_owned(),
-                interfaces: in_force,
-                up_to: self.newest.filter(|_| self.settings.mode != Mode::None),
-                problem: None,
-            },
+            datapath,
         };
         self.report.send_if_modified(|report| {
             let differs = *report != now;
@@ -559,6 +587,8 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
     let nodes: Api<Node> = Api::all(client);
     let name = NodeReport::name(&settings.node);
     let (mut failures, mut uid) = (0_u32, None);
+    let own = watcher::Config::default().fields(&format!("metadata.name={name}"));
+    let mut own = watched(api.clone(), own, |event| event);
     loop {
         // What is not known yet is not told: others would take addresses away.
         if report.wait_for(|report| !report.datapath.mode.is_empty()).await.is_err() {
@@ -569,8 +599,8 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
             uid = nodes.get_opt(&settings.node).await.ok().flatten().and_then(|node| node.uid());
         }
         let patch = Patch::Apply(now.patch(&settings.node, uid.as_deref()));
-        match api.patch(&name, &PatchParams::apply("portcullis-host").force(), &patch).await {
-            Ok(_) => failures = 0,
+        let written = match api.patch(&name, &PatchParams::apply("portcullis-host").force(), &patch).await {
+            Ok(object) => version(&object),
             Err(problem) => {
                 // The node may be another one of its name by now.
                 uid = None;
@@ -579,12 +609,36 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
                 sleep(pause(BACKOFF, failures)).await;
                 continue;
             }
-        }
+        };
+        failures = 0;
         tokio::select! {
             changed = report.changed() => if changed.is_err() { return },
+            () = undone(&mut own, written) => {
+                warn!(node = settings.node, object = name, "somebody else changed what this node tells: it is told again");
+                uid = None;
+                // Whoever does so all the time has it so.
+                sleep(BACKOFF.0).await;
+            }
             () = sleep(TELL_AGAIN) => uid = None,
         }
     }
+}
+
+/// Waits until somebody deletes or changes an object that has this version.
+async fn undone(events: &mut BoxStream<'static, watcher::Event<ConfigMap>>, written: Option<u64>) {
+    while let Some(event) = events.next().await {
+        match event {
+            watcher::Event::Apply(found)
+            | watcher::Event::InitApply(found)
+            | watcher::Event::Delete(found)
+                if version(&found) > written =>
+            {
+                return;
+            }
+            _ => {}
+        }
+    }
+    std::future::pending::<()>().await;
 }
 
 #[cfg(test)]

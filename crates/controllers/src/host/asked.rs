@@ -115,7 +115,49 @@ pub(super) fn limits(service: &Service) -> bool {
 }
 
 /// Endpoints of Services, by the name of the Service and of the slice.
-pub(super) type Slices = HashMap<Name, BTreeMap<String, Arc<EndpointSlice>>>;
+pub(super) type Slices = HashMap<Name, BTreeMap<Name, Arc<Slice>>>;
+
+/// What is kept of a slice of endpoints.
+#[derive(Debug)]
+pub(super) struct Slice {
+    /// Whose they are.
+    pub(super) service: Name,
+    /// Names and numbers of ports.
+    ports: Vec<(Box<str>, u16)>,
+    endpoints: Vec<End>,
+}
+
+#[derive(Debug)]
+struct End {
+    addresses: Vec<IpAddr>,
+    node: Option<Box<str>>,
+    is_ready: bool,
+    /// It is on its way out, and still serves.
+    is_leaving: bool,
+}
+
+impl Slice {
+    pub(super) fn read(slice: &EndpointSlice) -> Option<Self> {
+        let ports = slice.ports.iter().flatten().filter_map(|port| {
+            let name = port.name.as_deref().unwrap_or_default();
+            Some((Box::from(name), u16::try_from(port.port?).ok()?))
+        });
+        let endpoints = slice.endpoints.iter().map(|endpoint| {
+            let conditions = endpoint.conditions.as_ref();
+            // What is not said is so.
+            let is_ready = conditions.and_then(|all| all.ready).unwrap_or(true);
+            let is_serving = conditions.and_then(|all| all.serving).unwrap_or(is_ready);
+            let leaves = conditions.and_then(|all| all.terminating).unwrap_or(false);
+            End {
+                addresses: endpoint.addresses.iter().filter_map(|text| text.parse().ok()).collect(),
+                node: endpoint.node_name.as_deref().map(Box::from),
+                is_ready,
+                is_leaving: is_serving && leaves,
+            }
+        });
+        Some(Slice { service: service_of(slice)?, ports: ports.collect(), endpoints: endpoints.collect() })
+    }
+}
 
 /// What a node does for a Service at some of its addresses.
 pub(super) struct Serving<'a> {
@@ -123,7 +165,7 @@ pub(super) struct Serving<'a> {
     /// The node.
     pub(super) node: &'a str,
     pub(super) service: &'a Service,
-    pub(super) slices: Option<&'a BTreeMap<String, Arc<EndpointSlice>>>,
+    pub(super) slices: Option<&'a BTreeMap<Name, Arc<Slice>>>,
 }
 
 impl Serving<'_> {
@@ -200,27 +242,19 @@ impl Serving<'_> {
     ) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
         let (mut ready, mut leaving) = (Vec::new(), Vec::new());
         for slice in self.slices.into_iter().flatten().map(|(_, slice)| slice) {
-            let same =
-                |name: Option<&str>| name.unwrap_or_default() == port.name.as_deref().unwrap_or_default();
-            let numbered = slice.ports.iter().flatten().find(|found| same(found.name.as_deref()));
-            let Some(number) = numbered.and_then(|found| u16::try_from(found.port?).ok()) else { continue };
+            let name = port.name.as_deref().unwrap_or_default();
+            let Some((_, number)) = slice.ports.iter().find(|(found, _)| **found == *name) else { continue };
             for endpoint in &slice.endpoints {
-                if only_here && endpoint.node_name.as_deref() != Some(self.node) {
+                if only_here && endpoint.node.as_deref() != Some(self.node) {
                     continue;
                 }
-                let conditions = endpoint.conditions.as_ref();
-                // What is not said is so.
-                let is_ready = conditions.and_then(|all| all.ready).unwrap_or(true);
-                let is_serving = conditions.and_then(|all| all.serving).unwrap_or(is_ready);
-                let is_leaving = conditions.and_then(|all| all.terminating).unwrap_or(false);
-                let list = match (is_ready, is_serving && is_leaving) {
+                let list = match (endpoint.is_ready, endpoint.is_leaving) {
                     (true, _) => &mut ready,
                     (false, true) => &mut leaving,
                     (false, false) => continue,
                 };
-                let addresses = endpoint.addresses.iter().filter_map(|text| text.parse::<IpAddr>().ok());
-                let addresses = addresses.filter(|address| Family::of(*address) == family);
-                list.extend(addresses.map(|address| SocketAddr::new(address, number)));
+                let addresses = endpoint.addresses.iter().filter(|address| Family::of(**address) == family);
+                list.extend(addresses.map(|address| SocketAddr::new(*address, *number)));
             }
         }
         (ready, leaving)
@@ -229,12 +263,10 @@ impl Serving<'_> {
     /// How many endpoints of the Service are on this node and ready, as its health check tells.
     pub(super) fn ready_here(&self) -> usize {
         let slices = self.slices.into_iter().flatten().map(|(_, slice)| slice);
-        let here = slices.flat_map(|slice| &slice.endpoints).filter(|endpoint| {
-            let conditions = endpoint.conditions.as_ref();
-            endpoint.node_name.as_deref() == Some(self.node)
-                && conditions.and_then(|all| all.ready).unwrap_or(true)
-        });
-        let addresses: BTreeSet<&String> = here.filter_map(|endpoint| endpoint.addresses.first()).collect();
+        let here = slices
+            .flat_map(|slice| &slice.endpoints)
+            .filter(|endpoint| endpoint.is_ready && endpoint.node.as_deref() == Some(self.node));
+        let addresses: BTreeSet<&IpAddr> = here.filter_map(|endpoint| endpoint.addresses.first()).collect();
         addresses.len()
     }
 }

@@ -1,6 +1,6 @@
 //! What runs once in a cluster: it says in the status of Services at which addresses of nodes they are reached.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use portcullis_host::claims::{Claims, Here, Name, Policy};
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::host::{NODE_LABEL, NodeDatapath, NodeReport, wants_host};
 use serde_json::Value;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
@@ -56,6 +56,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 /// less often from then on.
 const OFTEN: usize = 5;
 
+/// So many objects are listed at a time: each page is there twice, as it came and as it was read.
+const PAGE: u32 = 100;
+
 /// So many statuses are written at a time: the first need not wait for all others.
 const AT_ONCE: usize = 16;
 const WITHIN: Duration = Duration::from_secs(30);
@@ -90,7 +93,7 @@ struct Controller {
     endpoints: Endpoints,
     /// Services that wait for the packet filters of a node.
     waiting: BTreeSet<Name>,
-    /// Services whose status is being written, or waits to be.
+    /// Services whose status is being written, or waits to be looked at.
     busy: BTreeSet<Name>,
     failures: HashMap<Name, u32>,
     /// The addresses that were written last, and when somebody else changed that.
@@ -101,7 +104,9 @@ struct Controller {
     /// What was said last, of ports and of what is wrong.
     said: HashMap<Name, Said>,
     events: Events,
-    places: Arc<Semaphore>,
+    /// How many statuses are being written, and which Services wait for that.
+    writing: usize,
+    line: VecDeque<Name>,
     heard: mpsc::UnboundedSender<Heard>,
 }
 
@@ -156,7 +161,8 @@ impl HostController {
             undone: HashMap::new(),
             asked: HashMap::new(),
             said: HashMap::new(),
-            places: Arc::new(Semaphore::new(AT_ONCE)),
+            writing: 0,
+            line: VecDeque::new(),
             heard: sender,
         };
         controller.follow(stream::select_all(heard)).await;
@@ -177,7 +183,7 @@ where
         + Send
         + 'static,
 {
-    watcher(api, config)
+    watcher(api, config.page_size(PAGE))
         .default_backoff()
         .filter_map(move |event| {
             let heard = match event {
@@ -202,6 +208,12 @@ impl Controller {
             }
             if self.is_complete() {
                 for name in changed {
+                    self.act(&name);
+                }
+                while self.writing < AT_ONCE
+                    && let Some(name) = self.line.pop_front()
+                {
+                    self.busy.remove(&name);
                     self.act(&name);
                 }
             }
@@ -247,6 +259,7 @@ impl Controller {
             }
             Heard::Wrote(name, outcome) => {
                 self.busy.remove(&name);
+                self.writing -= 1;
                 match outcome {
                     Ok(service) => {
                         self.failures.remove(&name);
@@ -413,6 +426,12 @@ impl Controller {
         if service.metadata.deletion_timestamp.is_some() {
             return;
         }
+        // What is to be written is said when it can be: ten thousand patches that wait would take more room than all else.
+        if self.writing >= AT_ONCE {
+            self.busy.insert(Arc::clone(name));
+            self.line.push_back(Arc::clone(name));
+            return;
+        }
         let verdict = self.verdict(name, &service);
         self.tell(name, &service, &verdict);
         if verdict.waits {
@@ -443,9 +462,8 @@ impl Controller {
         let api: Api<Service> =
             Api::namespaced(self.client.clone(), &service.namespace().unwrap_or_default());
         let (sender, name, object) = (self.heard.clone(), Arc::clone(name), service.name_any());
-        let places = Arc::clone(&self.places);
+        self.writing += 1;
         tokio::spawn(async move {
-            let _place = places.acquire().await;
             let patch = Patch::Strategic(patch);
             let outcome = api.patch_status(&object, &PatchParams::default(), &patch).await;
             drop(sender.send(Heard::Wrote(name, outcome.map(Box::new))));

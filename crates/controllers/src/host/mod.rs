@@ -14,6 +14,7 @@
 mod agent;
 mod asked;
 mod controller;
+mod doubt;
 mod endpoints;
 mod health;
 mod told;

@@ -7,68 +7,105 @@ use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use portcullis_host::claims::Name;
 
-/// All objects that were told of. What is listed anew takes the place of what was known at once, when all is there: in
-/// between nothing is taken for gone.
+/// All objects that were told of, or what is kept of them. What is listed anew takes the place of what was known at once, when
+/// all is there: in between nothing is taken for gone.
 #[derive(Debug)]
-pub(super) struct Told<K> {
-    objects: HashMap<Name, Arc<K>>,
-    coming: Option<HashMap<Name, Arc<K>>>,
+pub(super) struct Told<V> {
+    objects: HashMap<Name, Arc<V>>,
+    coming: Option<Coming<V>>,
     complete: bool,
 }
 
+/// What is listed, with its versions, until all is there.
+type Coming<V> = HashMap<Name, (Arc<V>, Option<u64>)>;
+
 /// An object that changed, what it was before, and the version by which it did. What is gone from a list has none.
-pub(super) struct News<K> {
+pub(super) struct News<V> {
     pub(super) name: Name,
-    pub(super) before: Option<Arc<K>>,
+    pub(super) before: Option<Arc<V>>,
     pub(super) version: Option<u64>,
 }
 
-impl<K> Default for Told<K> {
+impl<V> Default for Told<V> {
     fn default() -> Self {
         Told { objects: HashMap::new(), coming: None, complete: false }
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Told<K> {
-    /// Takes in what was told: which objects are others now. Only those count that `keep` says so of.
-    pub(super) fn take(&mut self, event: Event<K>, keep: impl Fn(&K) -> bool) -> Vec<News<K>> {
+impl<V> Told<V> {
+    /// Takes in what was told: which objects are others now. Of each that is kept what `read` gives.
+    pub(super) fn read<K: Resource<DynamicType = ()>>(
+        &mut self,
+        event: Event<K>,
+        read: impl Fn(K) -> Option<V>,
+    ) -> Vec<News<V>> {
         match event {
             Event::Init => {
                 self.coming = Some(HashMap::new());
                 Vec::new()
             }
             Event::InitApply(object) => {
-                if keep(&object) {
-                    let coming = self.coming.get_or_insert_default();
-                    coming.insert(key(&object), Arc::new(lean(object)));
+                let (name, version) = (key(&object), version(&object));
+                if let Some(kept) = read(object) {
+                    self.coming.get_or_insert_default().insert(name, (Arc::new(kept), version));
                 }
                 Vec::new()
             }
             Event::InitDone => {
                 self.complete = true;
                 let mut before = std::mem::take(&mut self.objects);
-                self.objects = self.coming.take().unwrap_or_default();
-                let news = self.objects.iter().map(|(name, object)| News {
-                    name: Arc::clone(name),
-                    before: before.remove(name),
-                    version: version(&**object),
-                });
-                let mut news: Vec<News<K>> = news.collect();
+                let coming = self.coming.take().unwrap_or_default();
+                let mut news = Vec::with_capacity(coming.len());
+                for (name, (object, version)) in coming {
+                    let before = before.remove(&name);
+                    self.objects.insert(Arc::clone(&name), object);
+                    news.push(News { name, before, version });
+                }
                 let gone = before.into_iter();
                 news.extend(gone.map(|(name, before)| News { name, before: Some(before), version: None }));
                 news
             }
-            Event::Apply(object) if keep(&object) => {
+            Event::Apply(object) => {
                 let (name, version) = (key(&object), version(&object));
-                let before = self.objects.insert(Arc::clone(&name), Arc::new(lean(object)));
+                let before = match read(object) {
+                    Some(kept) => self.objects.insert(Arc::clone(&name), Arc::new(kept)),
+                    None => match self.objects.remove(&name) {
+                        None => return Vec::new(),
+                        before => before,
+                    },
+                };
                 vec![News { name, before, version }]
             }
-            Event::Apply(object) | Event::Delete(object) => {
+            Event::Delete(object) => {
                 let (name, version) = (key(&object), version(&object));
                 let before = self.objects.remove(&name);
                 if before.is_some() { vec![News { name, before, version }] } else { Vec::new() }
             }
         }
+    }
+
+    /// Whether all were told of.
+    pub(super) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&Arc<V>> {
+        self.objects.get(name)
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
+        self.objects.keys()
+    }
+
+    pub(super) fn values(&self) -> impl Iterator<Item = &Arc<V>> {
+        self.objects.values()
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Told<K> {
+    /// Takes in what was told: which objects are others now. Only those count that `keep` says so of.
+    pub(super) fn take(&mut self, event: Event<K>, keep: impl Fn(&K) -> bool) -> Vec<News<K>> {
+        self.read(event, |object| keep(&object).then(|| lean(object)))
     }
 
     /// Takes in what a write gave, if the watch did not tell of something newer yet.
@@ -80,23 +117,6 @@ impl<K: Resource<DynamicType = ()>> Told<K> {
         {
             *known = Arc::new(lean(object));
         }
-    }
-
-    /// Whether all were told of.
-    pub(super) fn is_complete(&self) -> bool {
-        self.complete
-    }
-
-    pub(super) fn get(&self, name: &str) -> Option<&Arc<K>> {
-        self.objects.get(name)
-    }
-
-    pub(super) fn names(&self) -> impl Iterator<Item = &Name> {
-        self.objects.keys()
-    }
-
-    pub(super) fn values(&self) -> impl Iterator<Item = &Arc<K>> {
-        self.objects.values()
     }
 }
 

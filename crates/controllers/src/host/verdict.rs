@@ -124,6 +124,14 @@ fn assigned(
         );
         return (false, "OtherDatapath", format!("{message} {at}"));
     }
+    let mut broken = given.iter().filter(|one| waits.contains(one.node));
+    if let Some((one, problem)) = broken.find_map(|one| Some((one, one.datapath.problem.as_ref()?))) {
+        let message = format!(
+            "Its source ranges come first, and the packet filters of node {} are not as they should be: {problem}.",
+            one.node
+        );
+        return (false, "NotFiltered", format!("{message} {at}"));
+    }
     if !waits.is_empty() {
         let nodes: Vec<&str> = waits.iter().copied().collect();
         let message = format!(
@@ -187,7 +195,7 @@ fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
     for one in &serving {
         if let Some(problem) = &one.datapath.problem {
             return not(format!(
-                "The packet filters of node {} are not as they should be: {problem}.",
+                "The packet filters of node {} are not as they should be: {problem}. Until they are, what was set there before counts.",
                 one.node
             ));
         }
@@ -376,8 +384,8 @@ mod tests {
         let (addresses, reason, enforcement) = reached(&limited, Mode::Filter, &fine, true);
         assert_eq!((addresses.as_str(), reason), ("192.0.2.7 192.0.2.8", "Assigned"));
         assert_eq!(enforcement, Kept::Said(Enforcement::By("The packet filters of a (enp3s0)".to_owned())));
-        let (addresses, _, enforcement) = reached(&limited, Mode::Filter, &broken, true);
-        assert_eq!(addresses, "192.0.2.7");
+        let (addresses, reason, enforcement) = reached(&limited, Mode::Filter, &broken, true);
+        assert_eq!((addresses.as_str(), reason), ("192.0.2.7", "NotFiltered"));
         assert!(matches!(enforcement, Kept::Said(Enforcement::Not(why)) if why.contains("no nf_tables")));
         // Packet filters that do something else keep nobody out.
         let (addresses, reason, enforcement) = reached(&limited, Mode::Filter, &datapath("none"), true);

@@ -1,12 +1,11 @@
 use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent};
 use portcullis_host::datapath::Mode;
+use portcullis_kube_api::enforced::ENFORCED;
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
-use portcullis_testkit::eventually;
-use serde_json::json;
+use portcullis_testkit::{Target, can_connect, connect, eventually};
+use serde_json::{Value, json};
 
-use crate::scene::{LAN, LAN6, Scene, WAN, machine};
-
-const BOTH: [&str; 2] = ["IPv4", "IPv6"];
+use crate::scene::{LAN, LAN6, Scene, WAN, WAN6, machine};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn services_get_the_addresses_that_they_ask_for() {
@@ -151,16 +150,56 @@ async fn several_nodes_share_a_service() {
     scene.wait_for_addresses("web", &[LAN, WAN]);
 }
 
+/// Services of one family or both, and packets of both.
 #[tokio::test(flavor = "multi_thread")]
 async fn both_families() {
-    let scene = Scene::new("families", Mode::None);
+    let scene = Scene::new("families", Mode::Nftables);
+    let _serving = scene.backend.serve(8080);
     let _running = scene.start().await;
-    // This API has no IPv6 for Services: its refusal is Kubernetes' own, and the one family is what is served.
-    scene.apply("web", json!({LISTEN_ADDRESSES: "to-inside"}), json!({"ipFamilyPolicy": "PreferDualStack"}));
-    let families: Vec<String> =
-        serde_json::from_value(scene.service("web")["spec"]["ipFamilies"].clone()).unwrap();
-    let expected: &[&str] = if families == BOTH { &[LAN, LAN6] } else { &[LAN] };
-    scene.wait_for_addresses("web", expected);
+    let at = |port: u16| json!([{"name": "http", "port": port, "targetPort": 8080}]);
+    scene.apply("both", json!({}), json!({"ipFamilyPolicy": "RequireDualStack", "ports": at(80)}));
+    scene.apply("six", json!({}), json!({"ipFamilies": ["IPv6"], "ports": at(81)}));
+    scene.apply("four", json!({}), json!({"ipFamilies": ["IPv4"], "ports": at(82)}));
+    scene.apply(
+        "lan",
+        json!({LISTEN_ADDRESSES: "to-inside"}),
+        json!({"ipFamilyPolicy": "PreferDualStack", "ports": at(83)}),
+    );
+    for name in ["both", "six", "four", "lan"] {
+        scene.endpoint(name, json!({"ready": true}));
+        scene.endpoint_v6(name);
+    }
+    scene.wait_for_addresses("both", &[LAN, WAN, LAN6, WAN6]);
+    scene.wait_for_addresses("six", &[LAN6, WAN6]);
+    scene.wait_for_addresses("four", &[LAN, WAN]);
+    scene.wait_for_addresses("lan", &[LAN, LAN6]);
+    let reached = |port: u16| {
+        let clients =
+            [(&scene.inside, LAN), (&scene.outside, WAN), (&scene.inside, LAN6), (&scene.outside, WAN6)];
+        clients.map(|(client, address)| can_connect(client, address, Target::Tcp(port)))
+    };
+    for (port, expected) in [
+        (80, [true; 4]),
+        (81, [false, false, true, true]),
+        (82, [true, true, false, false]),
+        (83, [true, false, true, false]),
+    ] {
+        eventually(&format!("{port} is reached as it should"), || reached(port) == expected);
+    }
+    // Clients keep their addresses, by either family.
+    assert_eq!(connect(&scene.inside, LAN6, Target::Tcp(80)), Ok("2001:db8:1::10".to_owned()));
+    // A family without a range is closed; one with a range is open to it.
+    let ranges = |ranges: Value| json!({"ipFamilyPolicy": "RequireDualStack", "ports": at(80), "loadBalancerSourceRanges": ranges});
+    scene.apply("both", json!({}), ranges(json!(["192.0.2.0/24"])));
+    eventually("only who is in the range of IPv4", || reached(80) == [true, false, false, false]);
+    scene.apply("both", json!({}), ranges(json!(["2001:db8:2::/64", "198.51.100.0/24"])));
+    eventually("only who is in either range", || reached(80) == [false, true, false, true]);
+    scene.wait_for_condition("both", ENFORCED, "True/Enforced: ");
+    // An address of the other family that comes is no address for a Service of one.
+    scene.node.run("ip address add 2001:db8:1::77/64 dev to-inside");
+    scene.wait_for_addresses("both", &[LAN, WAN, LAN6, "2001:db8:1::77", WAN6]);
+    scene.wait_for_addresses("six", &[LAN6, "2001:db8:1::77", WAN6]);
+    assert_eq!(scene.addresses("four"), [LAN, WAN]);
 }
 
 /// Services without a class, where nobody else holds them.

@@ -1,8 +1,13 @@
-use portcullis_host::datapath::Mode;
+use portcullis_controllers::host::NodeAgent;
+use portcullis_host::Machine;
+use portcullis_host::datapath::{Datapath, Mode};
+use portcullis_kube_api::enforced::ENFORCED;
+use portcullis_kube_api::host::ASSIGNED;
 use portcullis_testkit::{Target, can_connect, eventually};
+use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use serde_json::json;
 
-use crate::scene::{LAN, Scene, WAN};
+use crate::scene::{LAN, OTHERS, Running, Scene, WAN, machine};
 
 const WEB: Target = Target::Tcp(80);
 
@@ -19,8 +24,144 @@ async fn what_somebody_removes_comes_back() {
     eventually("it connects again", || can_connect(&scene.inside, LAN, WEB));
     assert!(!can_connect(&scene.outside, WAN, WEB));
     // What a node told is told again, too.
+    let of_node = ["-n", "flushed", "get", "configmap", "host-flushed-node", "-o"];
+    let told = |what: &str| scene.kubernetes.kubectl(&[&of_node[..], &[what]].concat());
+    let (before, report) =
+        (told("jsonpath={.metadata.uid}").unwrap(), told("jsonpath={.data.report}").unwrap());
     scene.kubernetes.kubectl(&["-n", "flushed", "delete", "configmap", "host-flushed-node"]).unwrap();
+    eventually("it is told again", || told("jsonpath={.metadata.uid}").is_ok_and(|uid| uid != before));
+    assert_eq!(told("jsonpath={.data.report}").unwrap(), report);
+    let owner = told("jsonpath={.metadata.ownerReferences[0].name}").unwrap();
+    assert_eq!(owner, "flushed-node", "it goes when the node does");
     assert_eq!(scene.addresses("web"), [LAN, WAN], "what is not known is no reason to take an address away");
+}
+
+/// Somebody removes a part of what is ours, or all of it, from packet filters that keep others out: it is put back, whoever
+/// else changes tables of their own meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_that_somebody_removes_comes_back() {
+    let scene = Scene::new("parts", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    scene.node.nft(OTHERS);
+    let _running = scene.start().await;
+    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    let ruleset = || scene.node.run("nft -s list table inet portcullis");
+    let before = ruleset();
+    let others = scene.node.run("nft -s list table ip others");
+    let chain = before.split_whitespace().skip_while(|word| *word != "chain").nth(1).unwrap();
+    for remove in [
+        "delete element inet portcullis admit4_24 { 192.0.2.0 . 192.0.2.1 . tcp . 80 }",
+        "delete element inet portcullis frontend4 { 198.51.100.1 . tcp . 80 }",
+        &format!("flush chain inet portcullis {chain}"),
+        "delete table inet portcullis",
+    ] {
+        scene.node.nft(remove);
+        // Sets and their elements may be told in another order.
+        let sorted = |text: &str| {
+            let mut words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
+            words.sort();
+            words
+        };
+        eventually(&format!("it is as it was before `{remove}`"), || sorted(&ruleset()) == sorted(&before));
+        assert!(can_connect(&scene.inside, LAN, WEB), "{remove}");
+        assert!(!can_connect(&scene.outside, WAN, WEB), "{remove}");
+        scene.node.nft("table ip another { chain one { counter; }; }");
+    }
+    assert_eq!(scene.node.run("nft -s list table ip others"), others, "what is others' is others'");
+}
+
+/// Has the thread that changes packet filters be allowed to, or not.
+async fn allow(machine: &Machine, allowed: bool) {
+    let set = move |_: &mut Datapath| {
+        let mut sets = capabilities(None).unwrap();
+        sets.effective.set(CapabilitySet::NET_ADMIN, allowed);
+        set_capabilities(None, sets).unwrap();
+        Ok(())
+    };
+    machine.datapath(set).await.unwrap();
+}
+
+/// A proxy like any: it serves the addresses in the status of a Service, and lets everybody in.
+fn serve_as_told(scene: &Scene, name: &str) {
+    let serve = |address: &String| format!("ip daddr {address} tcp dport 80 dnat to 10.244.0.2:8080");
+    let rules: Vec<String> = scene.addresses(name).iter().map(serve).collect();
+    scene.node.nft(&format!(
+        "table ip proxy {{}}\ndelete table ip proxy\ntable ip proxy {{ chain prerouting {{
+            type nat hook prerouting priority -100;\n{}\n}}; }}",
+        rules.join("\n")
+    ));
+}
+
+/// Packet filters cannot be changed: nobody gets an address whose filter is missing, what was in force still is, and what is
+/// said of it is true.
+#[tokio::test(flavor = "multi_thread")]
+async fn packet_filters_that_cannot_be_changed() {
+    let scene = Scene::new("refused", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    let machine = machine(&scene.node);
+    allow(&machine, false).await;
+    let agent = NodeAgent::new(scene.client().await, machine.clone(), scene.agent_settings());
+    let _agent = Running::of(agent.run(|_| {}));
+    let _controller = scene.start_controller().await;
+    let limited = |range: &str| json!({"loadBalancerSourceRanges": [range]});
+    scene.apply("web", json!({}), limited("192.0.2.0/24"));
+    scene.wait_for_condition(
+        "web",
+        ASSIGNED,
+        "False/NotFiltered: Its source ranges come first, and the packet filters of node refused-node are not as they should be: this process may not change the packet filters of this machine",
+    );
+    scene.wait_for_condition(
+        "web",
+        ENFORCED,
+        "False/NotEnforced: The packet filters of node refused-node are not as they should be: this process may not",
+    );
+    assert_eq!(scene.addresses("web"), Vec::<String>::new());
+    serve_as_told(&scene, "web");
+    assert!(!can_connect(&scene.outside, WAN, WEB) && !can_connect(&scene.inside, LAN, WEB));
+    eventually("an Event says so", || {
+        scene.events("web").iter().any(|event| event.starts_with("NotFiltered: "))
+    });
+
+    // From now on they can be, and it is tried again.
+    allow(&machine, true).await;
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    serve_as_told(&scene, "web");
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    scene.wait_for_condition("web", ASSIGNED, "True/Assigned");
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
+
+    // Others are to be let in, and they cannot be changed again: those count that did.
+    allow(&machine, false).await;
+    scene.apply("web", json!({}), limited("192.0.2.128/25"));
+    scene.wait_for_condition("web", ENFORCED, "False/NotEnforced: The packet filters of node refused-node");
+    assert!(scene.condition("web", ENFORCED).ends_with("Until they are, what was set there before counts."));
+    assert_eq!(scene.addresses("web"), [LAN, WAN], "what it has it keeps");
+    assert!(can_connect(&scene.inside, LAN, WEB), "it does not keep to the new ranges");
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    // A Service that comes now waits, and so does one for an address that comes.
+    scene.apply(
+        "late",
+        json!({}),
+        json!({"ports": [{"port": 81}], "loadBalancerSourceRanges": ["10.0.0.0/8"]}),
+    );
+    scene.wait_for_condition("late", ASSIGNED, "False/NotFiltered: ");
+    assert_eq!(scene.addresses("late"), Vec::<String>::new());
+    scene.node.run("ip address add 192.0.2.9/24 dev to-inside");
+    scene.wait_for_condition("web", ASSIGNED, "False/NotFiltered: ");
+    assert_eq!(scene.addresses("web"), [LAN, WAN]);
+    serve_as_told(&scene, "web");
+    assert!(!can_connect(&scene.outside, "192.0.2.9", WEB), "nothing opens");
+
+    allow(&machine, true).await;
+    scene.wait_for_addresses("web", &[LAN, "192.0.2.9", WAN]);
+    scene.wait_for_addresses("late", &[LAN, "192.0.2.9", WAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
+    serve_as_told(&scene, "web");
+    for (client, address) in [(&scene.inside, LAN), (&scene.inside, "192.0.2.9"), (&scene.outside, WAN)] {
+        assert!(!can_connect(client, address, WEB), "now it keeps to the new ranges at {address}");
+    }
 }
 
 /// The API is away: what is served goes on, addresses and endpoints change meanwhile, and nothing opens.

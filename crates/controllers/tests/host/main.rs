@@ -4,6 +4,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
 
 mod addresses;
+mod clouds;
 mod conflicts;
 mod faults;
 mod packets;

@@ -5,7 +5,7 @@ use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS};
 use portcullis_testkit::{Failure, Target, can_connect, connect, eventually};
 use serde_json::{Value, json};
 
-use crate::scene::{LAN, Scene, WAN};
+use crate::scene::{LAN, OTHERS, Scene, WAN};
 
 const WEB: Target = Target::Tcp(80);
 
@@ -84,13 +84,7 @@ async fn node_ports_keep_to_the_ranges_if_asked() {
 async fn a_filter_comes_before_whoever_forwards() {
     let scene = Scene::new("filter", Mode::Filter);
     let _serving = scene.backend.serve(8080);
-    let others = "table ip others {
-        chain prerouting {
-            type nat hook prerouting priority -100;
-            ip daddr { 192.0.2.1, 198.51.100.1 } tcp dport 80 dnat to 10.244.0.2:8080
-        }
-    }";
-    scene.node.nft(others);
+    scene.node.nft(OTHERS);
     assert!(can_connect(&scene.outside, WAN, WEB), "they let everybody in");
     let before = scene.node.run("nft list table ip others");
     let running = scene.start().await;

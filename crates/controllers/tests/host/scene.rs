@@ -19,6 +19,14 @@ pub(crate) const LAN6: &str = "2001:db8:1::1";
 pub(crate) const WAN: &str = "198.51.100.1";
 pub(crate) const WAN6: &str = "2001:db8:2::1";
 
+/// Somebody else who forwards, and would let everybody in.
+pub(crate) const OTHERS: &str = "table ip others {
+    chain prerouting {
+        type nat hook prerouting priority -100;
+        ip daddr { 192.0.2.1, 198.51.100.1 } tcp dport 80 dnat to 10.244.0.2:8080
+    }
+}";
+
 pub(crate) struct Scene {
     pub(crate) kubernetes: &'static Kubernetes,
     pub(crate) name: &'static str,
@@ -35,6 +43,12 @@ pub(crate) struct Scene {
 
 /// Who looks after it, until it is dropped.
 pub(crate) struct Running(Vec<JoinHandle<()>>);
+
+impl Running {
+    pub(crate) fn of(work: impl Future<Output = ()> + Send + 'static) -> Self {
+        Running(vec![tokio::spawn(work)])
+    }
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -180,16 +194,25 @@ impl Scene {
 
     /// The endpoint of a Service: the backend, on port 8080 of TCP and UDP.
     pub(crate) fn endpoint(&self, service: &str, conditions: Value) {
+        self.endpoint_at(service, "IPv4", "10.244.0.2", conditions);
+    }
+
+    /// The same endpoint, by IPv6.
+    pub(crate) fn endpoint_v6(&self, service: &str) {
+        self.endpoint_at(service, "IPv6", "fd00:1::2", json!({"ready": true}));
+    }
+
+    fn endpoint_at(&self, service: &str, family: &str, address: &str, conditions: Value) {
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
             "metadata": {
-                "name": format!("{service}-1"),
+                "name": format!("{service}-{}", family.to_lowercase()),
                 "namespace": self.name,
                 "labels": {"kubernetes.io/service-name": service},
             },
-            "addressType": "IPv4",
-            "endpoints": [{"addresses": ["10.244.0.2"], "nodeName": self.node_name(), "conditions": conditions}],
+            "addressType": family,
+            "endpoints": [{"addresses": [address], "nodeName": self.node_name(), "conditions": conditions}],
             "ports": [
                 {"name": "http", "port": 8080, "protocol": "TCP"},
                 {"name": "dns", "port": 8080, "protocol": "UDP"},

@@ -4,8 +4,9 @@ use std::time::{Duration, Instant};
 use portcullis_core::{Admission, Cidr, EmptyMeans, Owner, Protocol, SourceRanges};
 use portcullis_host::datapath::{Datapath, Error, Frontend, Mode, Place, Synced};
 use portcullis_testkit::Host;
+use portcullis_testkit::figures::{mark, median, millis, spread};
 
-use crate::{mark, median, millis, on, row};
+use crate::{on, row};
 
 /// So many changes of each kind are measured.
 const CHANGES: u32 = 500;
@@ -142,8 +143,7 @@ fn changed_one(outcome: Result<Synced, Error>) {
 }
 
 fn report(what: &str, times: &mut [Duration]) {
-    let middle = median(times);
-    let most = times[times.len() * 99 / 100];
+    let (middle, most) = spread(times);
     let figure = format!("{:.2} ms, 99 of 100 within {:.2} ms", millis(middle), millis(most));
     row(what, &figure, mark(middle < CHANGE));
 }

@@ -11,9 +11,8 @@ mod changes;
 mod packets;
 
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
+use portcullis_testkit::figures;
 use portcullis_testkit::parts::Namespace;
 
 // What the program has.
@@ -31,37 +30,11 @@ fn main() -> ExitCode {
     if only != "changes" {
         packets::measure(count);
     }
-    let missed = MISSED.load(Ordering::Relaxed);
-    if missed == 0 {
-        return ExitCode::SUCCESS;
-    }
-    println!("{missed} limits are missed.");
-    ExitCode::FAILURE
-}
-
-/// How many limits were missed so far.
-static MISSED: AtomicUsize = AtomicUsize::new(0);
-
-/// A figure that has a limit: `=` where it is kept, `✗` where it is missed, which counts.
-fn mark(kept: bool) -> &'static str {
-    if kept {
-        return "=";
-    }
-    MISSED.fetch_add(1, Ordering::Relaxed);
-    "✗ MISSED"
+    figures::end()
 }
 
 fn row(what: &str, figure: &str, mark: &str) {
     println!("{what:<52} {figure:<40} {mark}");
-}
-
-fn median<T: Ord + Copy>(figures: &mut [T]) -> T {
-    figures.sort();
-    figures[figures.len() / 2]
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1000.0
 }
 
 /// Does something in the network of a host.

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use portcullis_core::{Admission, EmptyMeans, Owner, Protocol, SourceRanges};
 use portcullis_host::datapath::{Datapath, Frontend, Mode, Place};
+use portcullis_testkit::figures::{mark, median};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{Host, KubeProxy, eventually, kubernetes_in, link};
 
 use crate::changes::frontend;
-use crate::{mark, median, on};
+use crate::on;
 
 /// Ways are measured in turns, so that they have the same machine. The best turn counts: what others do on the machine only
 /// ever makes it worse. Where ours is behind after so many turns there are more, up to the most.

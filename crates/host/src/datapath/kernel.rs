@@ -3,9 +3,10 @@ use std::io;
 use std::net::SocketAddr;
 
 use portcullis_core::{Family, Protocol};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::wire::{self, Flow, Messages, Names, Socket};
-use super::{Change, Element, Error, Place, Ruleset, Skeleton};
+use super::{Change, Element, Error, Others, Place, Ruleset, Skeleton, others};
 
 /// Packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,6 +41,12 @@ impl Kernel {
     pub(crate) fn open() -> Result<Self, Error> {
         let socket = Socket::open().map_err(Error::kernel("open a netlink socket"))?;
         Ok(Self { socket })
+    }
+
+    /// What others change in our table, from now on.
+    pub(crate) fn others(&self) -> Result<UnboundedReceiver<Others>, Error> {
+        let follow = || others::follow(self.socket.port()?);
+        follow().map_err(Error::kernel("tell what others change"))
     }
 
     /// The number of our table, if it is there.

@@ -3,11 +3,12 @@ use std::net::SocketAddr;
 
 use nix::net::if_::if_nametoindex;
 use portcullis_core::{Family, Protocol};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::kernel::Kernel;
 use super::{
-    Change, Counters, Error, Finish, Frontend, Interface, Mode, Place, Plan, Ruleset, Skeleton, desired,
-    difference,
+    Change, Counters, Error, Finish, Frontend, Interface, Mode, Others, Place, Plan, Ruleset, Skeleton,
+    desired, difference,
 };
 
 /// The datapath of the node whose network namespace the thread is in that opened it: everything else is done in that
@@ -106,6 +107,10 @@ impl Datapath {
         }
         for frontend in come {
             let place = frontend.place();
+            // One that is as it was takes no work, unless it was to go.
+            if !touched.contains(&place) && self.frontends.get(&place) == Some(&frontend) {
+                continue;
+            }
             if let Some(replaced) = self.frontends.insert(place, frontend)
                 && touched.insert(place)
             {
@@ -135,6 +140,11 @@ impl Datapath {
     /// Takes nothing for granted any more: the next change reads what is there, and makes good what somebody else changed.
     pub fn doubt(&mut self) {
         self.known = None;
+    }
+
+    /// What others change in our table from now on. Whoever hears of it may [`Datapath::doubt`].
+    pub fn others(&self) -> Result<UnboundedReceiver<Others>, Error> {
+        self.kernel.others()
     }
 
     /// The frontends that are wanted.

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use portcullis_core::Protocol;
-use portcullis_host::datapath::{Datapath, Error, Frontend, Mode, Synced};
+use portcullis_host::datapath::{Datapath, Error, Frontend, Mode, Others, Synced};
 use portcullis_testkit::{Target, can_connect};
 use tempfile::TempDir;
 
@@ -94,6 +94,34 @@ fn a_refused_batch_leaves_all_as_it_was_and_the_next_one_reads_anew() {
     assert_eq!(synced.frontends, 1);
     assert!(can_connect(&lab.outside, V4, TCP));
     assert!(!can_connect(&lab.inside, V4, TCP));
+}
+
+#[test]
+fn what_others_change_in_our_table_is_heard_of() {
+    let lab = Lab::new();
+    let mut datapath = lab.datapath();
+    let mut others = on(&lab.node, || datapath.others()).unwrap();
+    lab.sync(&mut datapath, Mode::Nftables, &[limited()]);
+    lab.change(&mut datapath, &[web(V6, &[], &[])], &[]);
+    lab.node
+        .nft("table ip another { chain one { counter; }; }; table ip portcullis { chain one { counter; }; }");
+    for change in [
+        "delete element inet portcullis admit4_24 { 192.0.2.0 . 192.0.2.1 . tcp . 80 }",
+        "add element inet portcullis frontend4 { 192.0.2.77 . tcp . 80 }",
+        "flush chain inet portcullis prerouting",
+        "delete table inet portcullis",
+    ] {
+        lab.node.nft(change);
+        // It is not of us, nor of what is others'.
+        let heard = others.blocking_recv();
+        assert_eq!(heard, Some(Others::Changed(Some("nft".to_owned()))), "{change}");
+        on(&lab.node, || {
+            datapath.doubt();
+            datapath.change([], [])
+        })
+        .unwrap();
+    }
+    assert!(others.try_recv().is_err(), "there is nothing else to hear of");
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use portcullis_testkit::figures::millis;
 use portcullis_testkit::{Answer, Http};
 use serde_json::{Value, json};
 
@@ -51,7 +52,7 @@ impl Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let milliseconds = |part| self.percentile(part).as_secs_f64() * 1000.0;
+        let milliseconds = |part| millis(self.percentile(part));
         write!(
             f,
             "{:>8.0}/s   median {:.2} ms, p99 {:.2} ms",

@@ -127,6 +127,8 @@ impl<'a> Attributes<'a> {
 pub(crate) struct Received<'a> {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
+    /// The socket whose request it is about.
+    pub(crate) port: u32,
     /// What follows the header.
     pub(crate) rest: &'a [u8],
 }
@@ -147,6 +149,7 @@ pub(crate) fn messages(mut bytes: &[u8]) -> impl Iterator<Item = Received<'_>> {
         Some(Received {
             kind: u16::from_ne_bytes([header[4], header[5]]),
             flags: u16::from_ne_bytes([header[6], header[7]]),
+            port: u32::from_ne_bytes([header[12], header[13], header[14], header[15]]),
             rest,
         })
     })

@@ -4,6 +4,7 @@ mod conntrack;
 mod elements;
 mod layout;
 mod message;
+mod news;
 mod rule;
 mod socket;
 
@@ -14,4 +15,5 @@ pub(crate) use elements::{
 };
 pub(crate) use layout::{Names, load, remove, replace};
 pub(crate) use message::{Messages, Received};
-pub(crate) use socket::Socket;
+pub(crate) use news::{News, news};
+pub(crate) use socket::{Listener, Socket};

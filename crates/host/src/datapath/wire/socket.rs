@@ -3,9 +3,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::sys::socket::{
-    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockopt, recv, sendto,
-    setsockopt, socket, sockopt,
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, getsockname, getsockopt,
+    recv, sendto, setsockopt, socket, sockopt,
 };
+use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::message::{INTERRUPTED, Messages, Received, messages};
 
@@ -41,6 +42,11 @@ impl Socket {
         let _ = setsockopt(&socket, sockopt::RcvBufForce, &ROOM);
         let room = getsockopt(&socket, sockopt::SndBuf)?;
         Ok(Self { file: socket, buffer: vec![0; BUFFER], room })
+    }
+
+    /// The number by which the kernel tells whose request something is about.
+    pub(crate) fn port(&self) -> io::Result<u32> {
+        Ok(getsockname::<NetlinkAddr>(self.file.as_raw_fd())?.pid())
     }
 
     /// How many bytes to send at once. The kernel counts what it needs itself, too.
@@ -123,4 +129,54 @@ fn outcome(message: Received<'_>) -> Option<io::Result<()>> {
     }
     let code = i32::from_ne_bytes(*message.rest.first_chunk()?);
     Some(if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(-code)) })
+}
+
+/// Hears what the kernel tells all who listen: every change of nftables, in the network namespace of the thread that opened it.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    file: OwnedFd,
+    buffer: Vec<u8>,
+}
+
+/// The group of those who hear of changes of nftables, as a bit.
+const CHANGES: u32 = 1 << 6;
+/// Room for what a large batch of anybody changes.
+const HEARING: usize = 16 << 20;
+/// How long is waited for news.
+const PATIENCE: i64 = 1;
+/// So much is heard at once at most: somebody may never stop.
+const AT_ONCE: usize = 4096;
+
+impl Listener {
+    pub(crate) fn open() -> io::Result<Self> {
+        let socket = socket(
+            AddressFamily::Netlink,
+            SockType::Raw,
+            SockFlag::SOCK_CLOEXEC,
+            SockProtocol::NetlinkNetFilter,
+        )?;
+        if setsockopt(&socket, sockopt::RcvBufForce, &HEARING).is_err() {
+            // What is more than the system allows is cut to that.
+            let _ = setsockopt(&socket, sockopt::RcvBuf, &HEARING);
+        }
+        setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE))?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, CHANGES))?;
+        Ok(Self { file: socket, buffer: vec![0; BUFFER] })
+    }
+
+    /// Waits for news, not for long, and hands all that there are to `take`. Whether some were lost.
+    pub(crate) fn hear(&mut self, mut take: impl FnMut(Received<'_>)) -> io::Result<bool> {
+        let (mut flags, mut lost) = (MsgFlags::empty(), false);
+        for _ in 0..AT_ONCE {
+            match recv(self.file.as_raw_fd(), &mut self.buffer, flags) {
+                Ok(length) => messages(&self.buffer[..length]).for_each(&mut take),
+                Err(Errno::EAGAIN) => return Ok(lost),
+                Err(Errno::ENOBUFS) => lost = true,
+                Err(Errno::EINTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+            flags = MsgFlags::MSG_DONTWAIT;
+        }
+        Ok(lost)
+    }
 }

@@ -11,7 +11,7 @@ use portcullis_core::Protocol;
 use portcullis_host::claims::Name;
 use portcullis_host::datapath::{Counters, Datapath, Place};
 use portcullis_kube_api::enforced::enforced;
-use portcullis_kube_api::host::{assigned, wants_host};
+use portcullis_kube_api::host::{assigned, held_by_another, wants_host};
 use portcullis_kube_api::ingress::ranges::{Said, effective};
 use serde::Serialize;
 
@@ -57,7 +57,10 @@ pub(super) async fn look(loaded: &Loaded, client: &Client) -> Result<Vec<Reached
     let found = Api::<Service>::all(client.clone()).list(&ListParams::default()).await;
     let found = found.map_err(|error| unanswered(&error))?;
     let ours = found.items.into_iter();
-    let ours = ours.filter(|service| wants_host(service, &given.class, given.without_class));
+    let ours = ours.filter(|service| {
+        wants_host(service, &given.class, given.without_class)
+            || held_by_another(service, given.without_class).is_some()
+    });
     let services: BTreeMap<String, Service> = ours.map(|service| (key(&service), service)).collect();
     let counted = counted(&services);
     Ok(services.iter().map(|(name, service)| reached(name, service, counted.get(name.as_str()))).collect())
@@ -96,7 +99,9 @@ fn counted(services: &BTreeMap<String, Service>) -> BTreeMap<Name, Counters> {
 
 fn reached(name: &str, service: &Service, counters: Option<&Counters>) -> Reached {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-    let said = assigned(service);
+    // What is said of addresses is of the time before somebody else came to hold it.
+    let held = held_by_another(service, true);
+    let said = assigned(service).filter(|_| held.is_none());
     Reached {
         name: name.to_owned(),
         address: address(service),
@@ -113,6 +118,10 @@ fn reached(name: &str, service: &Service, counters: Option<&Counters>) -> Reache
             Some(condition) => {
                 Some(Blocked { reason: condition.reason.clone(), message: condition.message.clone() })
             }
+            None if held.is_some() => held.map(|(finalizer, who)| Blocked {
+                reason: "NotOurs".to_owned(),
+                message: format!("It is held by {who}, by the finalizer {finalizer}: if that does not run any more, remove the finalizer."),
+            }),
             None => Some(Blocked {
                 reason: "NotSeen".to_owned(),
                 message: "Nobody has looked at it yet: see whether Portcullis runs, with host.enabled and host.controller.".to_owned(),

@@ -2,55 +2,22 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that fails says where, and why")]
 
-use std::fs::{self, File};
+mod program;
+
+use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use portcullis_testkit::parts::Namespace;
-use portcullis_testkit::parts::catalogue::find;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{Host, Target, can_connect, eventually, kubernetes_in, link};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use program::{Program, built, controller_account, text};
+
 const NODE: &str = "192.0.2.1";
 const WEB: Target = Target::Tcp(80);
-
-/// The program, until it is dropped.
-struct Program {
-    child: Child,
-    log: PathBuf,
-}
-
-impl Program {
-    fn start(node: &Host, log: &Path, config: &Path, settings: &[String]) -> Self {
-        let child = Namespace::run(node, || {
-            Command::new(env!("CARGO_BIN_EXE_portcullis"))
-                .args(["serve", "--config"])
-                .arg(config)
-                .args(settings.iter().flat_map(|setting| ["--set", setting]))
-                .stdin(Stdio::null())
-                .stderr(File::create(log).unwrap())
-                .spawn()
-                .unwrap()
-        });
-        Program { child, log: log.to_owned() }
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(&self.log).unwrap()
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-        if std::thread::panicking() {
-            eprintln!("{}", self.log());
-        }
-    }
-}
 
 /// A node with a client in range, one out of range, and a backend.
 fn lab() -> [Host; 4] {
@@ -63,19 +30,6 @@ fn lab() -> [Host; 4] {
     outside.default_route("198.51.100.1");
     backend.default_route("10.244.0.1");
     [node, inside, outside, backend]
-}
-
-fn built(overlay: &str) -> String {
-    let path = format!("{}/../../deploy/kustomize/{overlay}", env!("CARGO_MANIFEST_DIR"));
-    let output = Command::new(find("kubectl").unwrap()).args(["kustomize", &path]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// What a `ConfigMap` has under a key.
-fn text(kubernetes: &Kubernetes, namespace: &str, name: &str, key: &str) -> String {
-    let path = format!("jsonpath={{.data['{}']}}", key.replace('.', "\\."));
-    kubernetes.kubectl(&["-n", namespace, "get", "configmap", name, "-o", &path]).unwrap()
 }
 
 /// A kubeconfig of the agent's account, whose token says on which node its pod is.
@@ -101,11 +55,6 @@ fn agent(kubernetes: &Kubernetes, directory: &Path, node: &str) -> PathBuf {
     let file = directory.join(format!("agent-{node}.kubeconfig"));
     fs::write(&file, config.to_string()).unwrap();
     file
-}
-
-/// A kubeconfig of the account in the namespace of the manifests.
-fn controller_account(kubernetes: &Kubernetes) -> PathBuf {
-    kubernetes.user("system:serviceaccount:portcullis:portcullis", Some("system:serviceaccounts")).unwrap()
 }
 
 fn service(name: &str, port: u16, ranges: &[&str]) -> String {

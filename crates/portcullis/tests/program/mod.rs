@@ -1,0 +1,68 @@
+//! The program as it is installed: by its manifests, with the rights that these give.
+
+// Not every test has a use for all of it.
+#![allow(dead_code, reason = "each test takes what it needs")]
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use portcullis_testkit::Host;
+use portcullis_testkit::parts::Namespace;
+use portcullis_testkit::parts::catalogue::find;
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+
+/// The program, until it is dropped.
+pub(crate) struct Program {
+    pub(crate) child: Child,
+    log: PathBuf,
+}
+
+impl Program {
+    pub(crate) fn start(node: &Host, log: &Path, config: &Path, settings: &[String]) -> Self {
+        let child = Namespace::run(node, || {
+            Command::new(env!("CARGO_BIN_EXE_portcullis"))
+                .args(["serve", "--config"])
+                .arg(config)
+                .args(settings.iter().flat_map(|setting| ["--set", setting]))
+                .stdin(Stdio::null())
+                .stderr(File::create(log).unwrap())
+                .spawn()
+                .unwrap()
+        });
+        Program { child, log: log.to_owned() }
+    }
+
+    pub(crate) fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        if std::thread::panicking() {
+            eprintln!("{}", self.log());
+        }
+    }
+}
+
+/// The objects of an overlay.
+pub(crate) fn built(overlay: &str) -> String {
+    let path = format!("{}/../../deploy/kustomize/{overlay}", env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(find("kubectl").unwrap()).args(["kustomize", &path]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a `ConfigMap` has under a key.
+pub(crate) fn text(kubernetes: &Kubernetes, namespace: &str, name: &str, key: &str) -> String {
+    let path = format!("jsonpath={{.data['{}']}}", key.replace('.', "\\."));
+    kubernetes.kubectl(&["-n", namespace, "get", "configmap", name, "-o", &path]).unwrap()
+}
+
+/// A kubeconfig of the account in the namespace of the manifests.
+pub(crate) fn controller_account(kubernetes: &Kubernetes) -> PathBuf {
+    kubernetes.user("system:serviceaccount:portcullis:portcullis", Some("system:serviceaccounts")).unwrap()
+}

@@ -1,0 +1,282 @@
+//! Many clusters, the machine that carries their load balancers, and what is seen of them.
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use futures_util::TryStreamExt;
+use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::ApiResource;
+use kube::runtime::watcher;
+use kube::{Client, ResourceExt};
+use portcullis_controllers::cluster::{
+    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings, LoadBalancerSettings,
+    LoadBalancers,
+};
+use portcullis_haproxy::{Settings, Tuning};
+use portcullis_host::interfaces::Selection;
+use portcullis_kube_api::cluster::{Flavour, Kind, crds};
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+use portcullis_testkit::parts::{Namespace, Scratch};
+use portcullis_testkit::talk::Backend;
+use portcullis_testkit::{Host, Leash, link, roomy_kubernetes};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+pub(crate) const OURS: &str = "--ours";
+/// Where clients connect.
+pub(crate) const FRONT: &str = "192.0.2.1";
+const NAMESPACE: &str = "fleet";
+
+/// The controllers in a process of their own, which ends with this value.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn start(fleet: &Fleet) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        Process(command.arg(OURS).arg(fleet.kubernetes.kubeconfig()).stdin(Stdio::piped()).spawn().unwrap())
+    }
+
+    /// What it had in memory at most, in bytes.
+    pub(crate) fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
+    pub(crate) fn end(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+pub(crate) fn run_ours(kubeconfig: &str) {
+    tokio::runtime::Runtime::new().unwrap().block_on(async {
+        let client = client(&PathBuf::from(kubeconfig)).await;
+        let balancers = LoadBalancers::new(
+            client.clone(),
+            LoadBalancerSettings {
+                flavour: Flavour::Proposed,
+                namespace: None,
+                concurrency: 16,
+                probe: None,
+                host: "bench".to_owned(),
+            },
+        );
+        let settings = HaProxySettings {
+            flavour: Flavour::Proposed,
+            namespace: None,
+            agents: NAMESPACE.to_owned(),
+            concurrency: 16,
+        };
+        let working = async { tokio::join!(balancers.run(), HaProxyController::new(client, settings).run()) };
+        let ended =
+            tokio::task::spawn_blocking(|| std::io::copy(&mut std::io::stdin(), &mut std::io::sink()));
+        tokio::select! {
+            _ = working => {}
+            _ = ended => {}
+        }
+    });
+}
+
+async fn client(kubeconfig: &std::path::Path) -> Client {
+    let file = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+/// What is known of load balancers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) active: HashMap<String, usize>,
+    pub(crate) endpoints: HashSet<String>,
+}
+
+pub(crate) struct Fleet {
+    kubernetes: Kubernetes,
+    client: Client,
+    seen: watch::Receiver<Seen>,
+    writes: Arc<AtomicUsize>,
+    carrier: Host,
+    pub(crate) client_host: Host,
+    _backends: Vec<(Host, Backend)>,
+    _leash: Leash,
+    scratch: Scratch,
+}
+
+pub(crate) fn name(number: usize) -> String {
+    format!("c{number}")
+}
+
+pub(crate) fn port(number: usize) -> u16 {
+    10_000 + u16::try_from(number).unwrap()
+}
+
+fn resource(kind: Kind) -> ApiResource {
+    ApiResource {
+        group: kind.group.to_owned(),
+        version: kind.version.to_owned(),
+        api_version: format!("{}/{}", kind.group, kind.version),
+        kind: kind.kind.to_owned(),
+        plural: kind.plural.to_owned(),
+    }
+}
+
+fn of_clusters(kind: &'static str, plural: &'static str) -> ApiResource {
+    resource(Kind { group: "cluster.x-k8s.io", version: "v1alpha4", kind, plural })
+}
+
+impl Fleet {
+    pub(crate) async fn new() -> Self {
+        let kubernetes = roomy_kubernetes();
+        let types: Vec<String> = crds(Flavour::Proposed).iter().map(Value::to_string).collect();
+        kubernetes.apply_types(&types.join("\n---\n")).unwrap();
+        kubernetes.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
+        let client = client(kubernetes.kubeconfig()).await;
+        let [carrier, client_host] = ["carrier", "client"].map(Host::new);
+        link(&client_host, &["192.0.2.10/24"], &carrier, &["192.0.2.1/24"]);
+        let backends = (0..3).map(|number| {
+            let host = Host::new(&format!("backend{number}"));
+            link(&host, &[&format!("10.9.{number}.2/24")], &carrier, &[&format!("10.9.{number}.1/24")]);
+            let backend = Backend::start(&host, 6443);
+            (host, backend)
+        });
+        let backends = backends.collect();
+        let scratch = Scratch::new().unwrap();
+        let (sender, seen) = watch::channel(Seen::default());
+        let writes = Arc::new(AtomicUsize::new(0));
+        let flavour = Flavour::Proposed;
+        for kind in [
+            resource(flavour.load_balancer()),
+            resource(flavour.haproxy()),
+            of_clusters("Machine", "machines"),
+        ] {
+            tokio::spawn(follow(client.clone(), kind, sender.clone(), Arc::clone(&writes)));
+        }
+        Fleet {
+            kubernetes,
+            client,
+            seen,
+            writes,
+            carrier,
+            client_host,
+            _backends: backends,
+            _leash: Leash::new(scratch.path()),
+            scratch,
+        }
+    }
+
+    /// Has the machine carry everything, until this is dropped.
+    pub(crate) async fn carry(&self) -> Carrying {
+        let settings = Settings::new(self.scratch.path());
+        let carrier = Namespace::run(&self.carrier, || Carrier::start(settings)).unwrap();
+        let mut selection = Selection::usual();
+        selection.internal.push("to-backend*".to_owned());
+        let settings = HaProxyAgentSettings {
+            flavour: Flavour::Proposed,
+            namespace: None,
+            agents: NAMESPACE.to_owned(),
+            pool: "default".to_owned(),
+            name: "carrier".to_owned(),
+            sharing: None,
+            selection,
+            tuning: Tuning::default(),
+        };
+        let agent = HaProxyAgent::new(client(self.kubernetes.kubeconfig()).await, carrier, settings);
+        Carrying(tokio::spawn(agent.run(|_| {})))
+    }
+
+    async fn create(&self, resource: ApiResource, name: &str, labels: Value, spec: Value) {
+        let object = json!({
+            "apiVersion": resource.api_version, "kind": resource.kind,
+            "metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}, "spec": spec,
+        });
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &resource);
+        api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap();
+    }
+
+    /// A cluster with so many Machines, and a load balancer in front of them.
+    pub(crate) async fn cluster(&self, number: usize, machines: usize) {
+        let name = name(number);
+        self.create(of_clusters("Cluster", "clusters"), &name, json!({}), json!({})).await;
+        for machine in 0..machines {
+            self.machine(number, machine).await;
+        }
+        let flavour = Flavour::Proposed;
+        self.create(resource(flavour.haproxy()), &name, json!({}), json!({})).await;
+        let check = json!({
+            "protocol": "HTTPS", "path": "/readyz",
+            "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 3,
+        });
+        let spec = json!({
+            "clusterName": name,
+            "listeners": [{"port": port(number), "targetPort": 6443, "healthCheck": check}],
+            "infrastructureRef": {"apiGroup": flavour.haproxy().group, "kind": "HAProxyLoadBalancer", "name": name},
+        });
+        self.create(resource(flavour.load_balancer()), &name, json!({}), spec).await;
+    }
+
+    /// A Machine with an address.
+    pub(crate) async fn machine(&self, cluster: usize, number: usize) {
+        let (cluster, machine) = (name(cluster), format!("{}-{number}", name(cluster)));
+        let labels = json!({
+            "cluster.x-k8s.io/cluster-name": cluster,
+            "cluster.x-k8s.io/control-plane": "",
+            "loadbalancer.cluster.x-k8s.io/name": cluster,
+        });
+        let kind = of_clusters("Machine", "machines");
+        self.create(kind.clone(), &machine, labels, json!({"clusterName": cluster})).await;
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), NAMESPACE, &kind);
+        let addresses = json!([{"type": "InternalIP", "address": format!("10.9.{number}.2")}]);
+        let patch = Patch::Merge(json!({"status": {"addresses": addresses}}));
+        api.patch_status(&machine, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    pub(crate) async fn until(&self, is: impl Fn(&Seen) -> bool) {
+        self.seen.clone().wait_for(|seen| is(seen)).await.unwrap();
+    }
+
+    /// What was written since this was asked last.
+    pub(crate) fn take_writes(&self) -> usize {
+        self.writes.swap(0, Ordering::Relaxed)
+    }
+}
+
+/// What the machine carries, until this is dropped.
+pub(crate) struct Carrying(tokio::task::JoinHandle<()>);
+
+impl Drop for Carrying {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn follow(client: Client, kind: ApiResource, seen: watch::Sender<Seen>, writes: Arc<AtomicUsize>) {
+    let api: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &kind);
+    let events = watcher(api, watcher::Config::default());
+    futures_util::pin_mut!(events);
+    while let Ok(Some(event)) = events.try_next().await {
+        let (watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event else { continue };
+        writes.fetch_add(1, Ordering::Relaxed);
+        if kind.kind != "LoadBalancer" {
+            continue;
+        }
+        let active = object.data["status"]["activeTargets"].as_array().map_or(0, Vec::len);
+        let has_endpoint = object.data["spec"]["endpoint"]["host"].is_string();
+        seen.send_modify(|seen| {
+            seen.active.insert(object.name_any(), active);
+            if has_endpoint {
+                seen.endpoints.insert(object.name_any());
+            }
+        });
+    }
+}

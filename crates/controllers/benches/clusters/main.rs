@@ -1,0 +1,109 @@
+//! Load balancers of clusters on a real Kubernetes API, on a machine with a real `HAProxy`: how long until an endpoint is known, and
+//! from a Machine that is ready to the first connection through it.
+//!
+//! The controllers run in a process of their own; the machine is a network namespace of this one. Clusters and Machines are objects
+//! in the shapes of the proposal, so that nobody else works on them. Times are of this machine.
+//!
+//! `BALANCERS=50` in the environment makes it fifty. A limit that is missed ends it with a failure.
+
+#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench talks")]
+
+mod fleet;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use portcullis_testkit::figures::{self, mark, median, millis};
+use portcullis_testkit::talk::ask;
+
+use self::fleet::{Fleet, Process};
+
+// What the program has.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// So many are made, and so many Machines change, when that is measured.
+const MADE: usize = 10;
+/// For so long nothing may be written.
+const REST: Duration = Duration::from_secs(15);
+/// Limits: from a load balancer to its endpoint, above nothing; memory of the controllers.
+const ENDPOINT: Duration = Duration::from_millis(1000);
+const MEMORY: u64 = 150_000_000;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
+        [fleet::OURS, kubeconfig] => fleet::run_ours(kubeconfig),
+        _ => tokio::runtime::Runtime::new().unwrap().block_on(measure()),
+    }
+    figures::end()
+}
+
+async fn measure() {
+    let count = std::env::var("BALANCERS").map_or(500, |number| number.parse().unwrap());
+    let fleet = Fleet::new().await;
+    println!("\n{count} load balancers of 3 members, on a real Kubernetes API and a real HAProxy\n");
+    for number in 0..count {
+        fleet.cluster(number, 3).await;
+    }
+    let start = Instant::now();
+    let mut ours = Process::start(&fleet);
+    let _agent = fleet.carry().await;
+    fleet.until(|seen| seen.active.values().filter(|active| **active == 3).count() >= count).await;
+    println!("{:<58} {:>8.1} s", "from nothing to all members active", start.elapsed().as_secs_f64());
+
+    let mut endpoints = Vec::new();
+    for number in count..count + MADE {
+        let start = Instant::now();
+        fleet.cluster(number, 3).await;
+        let name = fleet::name(number);
+        fleet.until(|seen| seen.endpoints.contains(&name)).await;
+        endpoints.push(start.elapsed());
+    }
+    let endpoint = median(&mut endpoints);
+    println!(
+        "{:<58} {:>8.1} ms {}",
+        format!("from a load balancer to its endpoint, median of {MADE}"),
+        millis(endpoint),
+        mark(endpoint < ENDPOINT)
+    );
+    fleet.until(|seen| seen.active.values().filter(|active| **active == 3).count() >= count + MADE).await;
+
+    let mut connected = Vec::new();
+    for number in count + MADE..count + 2 * MADE {
+        fleet.cluster(number, 0).await;
+        let name = fleet::name(number);
+        fleet.until(|seen| seen.endpoints.contains(&name)).await;
+        let start = Instant::now();
+        fleet.machine(number, 0).await;
+        while ask(&fleet.client_host, fleet::FRONT, fleet::port(number)).is_err() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        connected.push(start.elapsed());
+    }
+    let first = median(&mut connected);
+    println!(
+        "{:<58} {:>8.1} ms",
+        format!("from a Machine with an address to a connection, of {MADE}"),
+        millis(first)
+    );
+
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    fleet.take_writes();
+    tokio::time::sleep(REST).await;
+    let writes = fleet.take_writes();
+    println!(
+        "{:<58} {writes:>8}    {}",
+        format!("writes in {} s at rest", REST.as_secs()),
+        mark(writes == 0)
+    );
+    let memory = ours.memory();
+    println!(
+        "{:<58} {:>8} MB of {} {}",
+        "memory of the controllers, at most",
+        memory / 1_000_000,
+        MEMORY / 1_000_000,
+        mark(memory < MEMORY)
+    );
+    ours.end();
+}

@@ -138,13 +138,19 @@ pub(crate) fn server_line(member: &Member, listener: &Listener, options: Options
     format!("{} {}", names::target(member, listener), arguments(listener, options))
 }
 
+/// How often members are asked that do not serve, or are about to.
+const QUICK: Duration = Duration::from_millis(500);
+
 fn arguments(listener: &Listener, options: Options) -> String {
     let check = health_check(listener);
+    // Who is about to serve, or to serve no more, is asked more often: nobody should wait for a slow pace to find out.
+    let quick = check.interval().min(QUICK);
     let mut line = format!(
-        "check inter {} rise {} fall {}",
+        "check inter {} fastinter {quick} downinter {quick} rise {} fall {}",
         millis(check.interval()),
         check.healthy_threshold(),
-        check.unhealthy_threshold()
+        check.unhealthy_threshold(),
+        quick = millis(quick),
     );
     if let HealthPort::Number(port) = check.port() {
         write!(line, " port {port}").expect("a string takes everything");

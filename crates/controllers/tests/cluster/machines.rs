@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use portcullis_controllers::cluster::{
-    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings, OnMachines,
+    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings, OnMachines, Sharing,
 };
 use portcullis_controllers::{ServiceController, Settings as ServiceSettings};
 use portcullis_haproxy::{Settings, Tuning};
@@ -70,14 +70,15 @@ impl Drop for Agent {
 
 /// Where the programs of a machine have their files, which end when this is dropped.
 struct Place {
-    _leash: Leash,
+    _leashes: [Leash; 2],
     scratch: Scratch,
 }
 
 impl Place {
     fn new() -> Self {
         let scratch = Scratch::new().unwrap();
-        Place { _leash: Leash::new(scratch.path()), scratch }
+        let leashes = [Leash::new(scratch.path()), Leash::new(&scratch.path().join("shared"))];
+        Place { _leashes: leashes, scratch }
     }
 }
 
@@ -365,4 +366,72 @@ async fn haproxy_that_is_killed_is_back() {
     assert!(killed.unwrap().success());
     scene
         .until("it is back", || ask(&lab.client, "192.0.2.1", FRONT).is_ok_and(|answer| answer == "fault-a"));
+}
+
+/// An agent of a pair, which shares addresses with the other one.
+async fn one_of_a_pair(scene: &Scene, host: &Host, name: &str, priority: u8, place: &Place) -> Agent {
+    let settings = Settings::new(place.scratch.path());
+    let carrier = Namespace::run(host, || Carrier::start(settings)).unwrap();
+    let settings = HaProxyAgentSettings {
+        flavour: Flavour::Own,
+        namespace: Some(scene.name.to_owned()),
+        agents: scene.name.to_owned(),
+        pool: scene.name.to_owned(),
+        name: name.to_owned(),
+        sharing: Some(Sharing {
+            interface: "to-switch".to_owned(),
+            priority,
+            peers: Vec::new(),
+            interval: Duration::from_millis(200),
+        }),
+        selection: Selection::usual(),
+        tuning: Tuning::default(),
+    };
+    let agent = HaProxyAgent::new(client(scene.kubernetes).await, carrier, settings);
+    Agent { task: tokio::spawn(agent.run(|_| {})) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_pair_of_machines_has_no_single_point_of_failure() {
+    let scene = Scene::new("machines-pair");
+    let switch = Host::new("switch");
+    switch.run("ip link add street type bridge");
+    switch.run("ip link set street up");
+    let join = |name: &str, number: u8| {
+        let host = Host::new(name);
+        link(&host, &[&format!("192.0.2.{number}/24")], &switch, &[]);
+        switch.run(&format!("ip link set to-{name} master street"));
+        host
+    };
+    let (visitor, member) = (join("client", 10), join("member", 20));
+    let _backend = Backend::start(&member, PORT);
+    let machines = [join("first", 1), join("second", 2)];
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "member", "192.0.2.20");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": ["192.0.2.100"]}));
+    let places = [Place::new(), Place::new()];
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let mut agents = vec![
+        one_of_a_pair(&scene, &machines[0], "first", 150, &places[0]).await,
+        one_of_a_pair(&scene, &machines[1], "second", 100, &places[1]).await,
+    ];
+    scene.until("it serves", || scene.status("lb", "member").as_deref() == Some("active"));
+    let holders = || {
+        let found = scene.get("haproxyloadbalancer", "lb");
+        let instances = found["status"]["instances"].as_array().cloned().unwrap_or_default();
+        let holding = instances.into_iter().filter(|instance| instance["holdsAddress"] == true);
+        holding.map(|instance| instance["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    scene.until("one of them has the address", || holders().len() == 1);
+    let holder = usize::from(holders() == ["second"]);
+    assert_eq!(ask(&visitor, "192.0.2.100", FRONT).unwrap(), "member");
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], "192.0.2.100");
+    // It is unplugged, and its agent with it.
+    machines[holder].run("ip link set to-switch down");
+    drop(agents.remove(holder));
+    scene.until("the other one has it", || {
+        ask(&visitor, "192.0.2.100", FRONT).is_ok_and(|answer| answer == "member")
+    });
+    let other = ["second", "first"][holder].to_owned();
+    scene.until("that is told", || holders().contains(&other));
 }

@@ -74,6 +74,88 @@ fn shown(program: &[&str], kubernetes: &Kubernetes, host: &Host) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// A cluster with two control planes, and what is in front of them.
+fn make_cluster(kubernetes: &Kubernetes) {
+    apply(
+        kubernetes,
+        json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "LabCluster", "metadata": {"name": "demo"},
+            "spec": {}, "status": {"initialization": {"provisioned": true}},
+        }),
+    );
+    apply(
+        kubernetes,
+        json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
+            "metadata": {"name": "demo", "annotations": {"portcullis.dev/control-plane-load-balancer": "demo"}},
+            "spec": {"infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabCluster", "name": "demo"}},
+        }),
+    );
+    machine(kubernetes, "one", "10.9.1.2");
+    machine(kubernetes, "two", "10.9.2.2");
+    apply(
+        kubernetes,
+        json!({
+            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "HAProxyLoadBalancer",
+            "metadata": {"name": "demo"}, "spec": {},
+        }),
+    );
+    apply(
+        kubernetes,
+        json!({
+            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "demo"},
+            "spec": {
+                "clusterName": "demo", "drainTimeoutSeconds": 5, "allowedSourceRanges": ["192.0.2.0/24"],
+                "infrastructureRef": {"apiGroup": "loadbalancer.portcullis.dev", "kind": "HAProxyLoadBalancer", "name": "demo"},
+            },
+        }),
+    );
+}
+
+/// Nobody else's word counts for it, nor its own for others.
+fn a_machine_speaks_for_itself(kubernetes: &Kubernetes, machine_account: &Path) {
+    let as_machine = |subresource: &[&str], mut fields: Value| {
+        fields["apiVersion"] = json!("loadbalancer.portcullis.dev/v1alpha1");
+        fields["kind"] = json!("HAProxyLoadBalancer");
+        fields["metadata"] = json!({"name": "demo", "namespace": "default"});
+        let apply = [
+            "apply",
+            "--server-side",
+            "--force-conflicts",
+            "--field-manager=portcullis-haproxy-edge1",
+            "-f",
+            "-",
+        ];
+        let arguments = [&apply[..], subresource].concat();
+        kubernetes
+            .kubectl_as(machine_account, &arguments, &fields.to_string())
+            .map_err(|error| error.to_string())
+    };
+    let forbidden = as_machine(&[], json!({"spec": {"pool": "other"}})).unwrap_err();
+    assert!(forbidden.contains("forbidden"), "{forbidden}");
+    let status = ["--subresource=status"];
+    let another = json!({"status": {"instances": [{"name": "edge2", "members": []}]}});
+    let refused = as_machine(&status, another).unwrap_err();
+    assert!(
+        refused.contains("a machine writes its own entry of status.instances, and no other"),
+        "{refused}"
+    );
+    let refused = as_machine(&status, json!({"status": {"address": "203.0.113.1"}})).unwrap_err();
+    assert!(
+        refused.contains("a machine writes its own entry of status.instances, and nothing else"),
+        "{refused}"
+    );
+    as_machine(&status, json!({"status": {"instances": [{"name": "edge1", "problem": "none"}]}})).unwrap();
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "portcullis-haproxy-edge2", "namespace": "portcullis"}, "spec": {"holderIdentity": "edge2"},
+    });
+    let create = ["create", "-f", "-"];
+    let refused =
+        kubernetes.kubectl_as(machine_account, &create, &lease.to_string()).unwrap_err().to_string();
+    assert!(refused.contains("a machine says of itself that it is there"), "{refused}");
+}
+
 #[test]
 fn a_control_plane_behind_a_machine_of_ours() {
     let [carrier, client, one, two] = ["carrier", "client", "one", "two"].map(Host::new);
@@ -116,40 +198,7 @@ fn a_control_plane_behind_a_machine_of_ours() {
     let running =
         Program::start(&carrier, &log("agent.log"), &agent, &usual(&machine_account, "127.0.0.1:9695"));
 
-    apply(
-        &kubernetes,
-        json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "LabCluster", "metadata": {"name": "demo"},
-            "spec": {}, "status": {"initialization": {"provisioned": true}},
-        }),
-    );
-    apply(
-        &kubernetes,
-        json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-            "metadata": {"name": "demo", "annotations": {"portcullis.dev/control-plane-load-balancer": "demo"}},
-            "spec": {"infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabCluster", "name": "demo"}},
-        }),
-    );
-    machine(&kubernetes, "one", "10.9.1.2");
-    machine(&kubernetes, "two", "10.9.2.2");
-    apply(
-        &kubernetes,
-        json!({
-            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "HAProxyLoadBalancer",
-            "metadata": {"name": "demo"}, "spec": {},
-        }),
-    );
-    apply(
-        &kubernetes,
-        json!({
-            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "demo"},
-            "spec": {
-                "clusterName": "demo", "drainTimeoutSeconds": 5, "allowedSourceRanges": ["192.0.2.0/24"],
-                "infrastructureRef": {"apiGroup": "loadbalancer.portcullis.dev", "kind": "HAProxyLoadBalancer", "name": "demo"},
-            },
-        }),
-    );
+    make_cluster(&kubernetes);
     eventually("clients get through", || ask(&client, FRONT, 6443).is_ok());
     let cluster = [
         "get",
@@ -169,47 +218,7 @@ fn a_control_plane_behind_a_machine_of_ours() {
         metrics().contains(r#"portcullis_haproxy_member_up{load_balancer="default/demo",member="one"} 1"#)
     });
 
-    // A machine speaks for itself, and for nobody else.
-    let as_machine = |subresource: &[&str], mut fields: Value| {
-        fields["apiVersion"] = json!("loadbalancer.portcullis.dev/v1alpha1");
-        fields["kind"] = json!("HAProxyLoadBalancer");
-        fields["metadata"] = json!({"name": "demo", "namespace": "default"});
-        let apply = [
-            "apply",
-            "--server-side",
-            "--force-conflicts",
-            "--field-manager=portcullis-haproxy-edge1",
-            "-f",
-            "-",
-        ];
-        let arguments = [&apply[..], subresource].concat();
-        kubernetes
-            .kubectl_as(&machine_account, &arguments, &fields.to_string())
-            .map_err(|error| error.to_string())
-    };
-    let forbidden = as_machine(&[], json!({"spec": {"pool": "other"}})).unwrap_err();
-    assert!(forbidden.contains("forbidden"), "{forbidden}");
-    let status = ["--subresource=status"];
-    let another = json!({"status": {"instances": [{"name": "edge2", "members": []}]}});
-    let refused = as_machine(&status, another).unwrap_err();
-    assert!(
-        refused.contains("a machine writes its own entry of status.instances, and no other"),
-        "{refused}"
-    );
-    let refused = as_machine(&status, json!({"status": {"address": "203.0.113.1"}})).unwrap_err();
-    assert!(
-        refused.contains("a machine writes its own entry of status.instances, and nothing else"),
-        "{refused}"
-    );
-    as_machine(&status, json!({"status": {"instances": [{"name": "edge1", "problem": "none"}]}})).unwrap();
-    let lease = json!({
-        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
-        "metadata": {"name": "portcullis-haproxy-edge2", "namespace": "portcullis"}, "spec": {"holderIdentity": "edge2"},
-    });
-    let create = ["create", "-f", "-"];
-    let refused =
-        kubernetes.kubectl_as(&machine_account, &create, &lease.to_string()).unwrap_err().to_string();
-    assert!(refused.contains("a machine says of itself that it is there"), "{refused}");
+    a_machine_speaks_for_itself(&kubernetes, &machine_account);
 
     // A Machine goes, with all the rights that this takes.
     let mut held = Held::connect(&client, FRONT, 6443).unwrap();

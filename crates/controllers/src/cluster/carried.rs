@@ -73,9 +73,10 @@ impl Carried<'_> {
                 // Whether somebody serves is true whatever else was asked for since; who has left was asked to.
                 let serves = member.duty == DutyWord::Serve;
                 let is_it = |instance: &&Instance| instance.name == *name && instance.problem.is_none();
-                let found = match serves {
-                    true => self.status.instances.iter().find(is_it)?,
-                    false => current.iter().copied().find(is_it)?,
+                let found = if serves {
+                    self.status.instances.iter().find(is_it)?
+                } else {
+                    current.iter().copied().find(is_it)?
                 };
                 found.members.iter().find(|seen| seen.name == member.name)
             })

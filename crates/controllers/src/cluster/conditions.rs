@@ -41,11 +41,18 @@ pub(super) enum InfrastructureLook {
     /// It is not there.
     Missing(String),
     /// It is there, and says this of itself.
-    There { ready: Option<Condition>, enforced: Option<Condition> },
+    There(Box<Said>),
+}
+
+/// What makes a load balancer, as it says of itself.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Said {
+    pub(super) ready: Option<Condition>,
+    pub(super) enforced: Option<Condition>,
 }
 
 /// One condition.
-type Said = (&'static str, &'static str, String, String);
+type Saying = (&'static str, &'static str, String, String);
 
 pub(super) fn conditions(status: &mut LoadBalancerStatus, look: &Look<'_>, now: &Time) {
     for (type_, state, reason, message) in [
@@ -62,7 +69,7 @@ pub(super) fn conditions(status: &mut LoadBalancerStatus, look: &Look<'_>, now: 
     enforced(status, look, now);
 }
 
-fn available(look: &Look<'_>) -> Said {
+fn available(look: &Look<'_>) -> Saying {
     let (active, all) = (look.membership.active().len(), look.membership.targets.len());
     if active > 0 {
         let message = format!("{active} of {all} members get connections.");
@@ -79,7 +86,7 @@ fn available(look: &Look<'_>) -> Said {
     ("Available", state, reason.to_owned(), message.to_owned())
 }
 
-fn endpoint_ready(look: &Look<'_>) -> Said {
+fn endpoint_ready(look: &Look<'_>) -> Saying {
     let (state, reason, message) = match look.endpoint {
         EndpointLook::Unknown => {
             let message = "It is not known yet where it will be found.";
@@ -95,7 +102,7 @@ fn endpoint_ready(look: &Look<'_>) -> Said {
     ("EndpointReady", state, reason.to_owned(), message)
 }
 
-fn infrastructure_ready(look: &Look<'_>) -> Said {
+fn infrastructure_ready(look: &Look<'_>) -> Saying {
     let said = |state, reason: &str, message: &str| {
         ("InfrastructureReady", state, reason.to_owned(), message.to_owned())
     };
@@ -110,10 +117,10 @@ fn infrastructure_ready(look: &Look<'_>) -> Said {
         ),
         InfrastructureLook::UnknownKind(why) => said("False", "UnknownKind", &sentence(why)),
         InfrastructureLook::Missing(what) => said("False", "NotFound", &format!("There is no {what}.")),
-        InfrastructureLook::There { ready: None, .. } => {
-            said("False", "NotReported", "Its provider has not said anything yet.")
-        }
-        InfrastructureLook::There { ready: Some(ready), .. } => {
+        InfrastructureLook::There(about) => {
+            let Some(ready) = &about.ready else {
+                return said("False", "NotReported", "Its provider has not said anything yet.");
+            };
             let state = match ready.status.as_str() {
                 "True" => "True",
                 "False" => "False",
@@ -124,7 +131,7 @@ fn infrastructure_ready(look: &Look<'_>) -> Said {
     }
 }
 
-fn members_up_to_date(look: &Look<'_>) -> Said {
+fn members_up_to_date(look: &Look<'_>) -> Saying {
     let membership = look.membership;
     let said = |state, reason: &str, message: String| ("MembersUpToDate", state, reason.to_owned(), message);
     if !membership.taken.is_empty() {
@@ -147,7 +154,7 @@ fn members_up_to_date(look: &Look<'_>) -> Said {
     said("False", "Changing", format!("{}.", moving.join(", ")))
 }
 
-fn degraded(look: &Look<'_>) -> Said {
+fn degraded(look: &Look<'_>) -> Saying {
     let said = |state, reason: &str, message: String| ("Degraded", state, reason.to_owned(), message);
     if !look.refusals.is_empty() {
         let message = format!("{}. What was there before is still there.", look.refusals.join("; "));
@@ -179,7 +186,8 @@ fn degraded(look: &Look<'_>) -> Said {
 
 /// Whether source ranges keep anybody out is said by who knows.
 fn enforced(status: &mut LoadBalancerStatus, look: &Look<'_>, now: &Time) {
-    let InfrastructureLook::There { enforced: Some(said), .. } = look.infrastructure else { return };
+    let InfrastructureLook::There(about) = look.infrastructure else { return };
+    let Some(said) = &about.enforced else { return };
     let Condition { type_, status: state, reason, message, .. } = said;
     set_condition(&mut status.conditions, type_, state, reason, message, look.generation, now);
 }

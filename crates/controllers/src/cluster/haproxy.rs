@@ -355,7 +355,7 @@ impl Context {
         while let Some(event) = events.next().await {
             match event {
                 Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease)) => {
-                    self.see(&lease, queue)
+                    self.see(&lease, queue);
                 }
                 Ok(watcher::Event::Delete(lease)) => {
                     let Some(name) = machine_name(&lease) else { continue };

@@ -157,7 +157,7 @@ where
                         .for_each(|key| self.queue.add(key.clone()));
                 }
                 Err(problem) => {
-                    warn!(kind = self.settings.kind.kind, %problem, "load balancers cannot be looked at")
+                    warn!(kind = self.settings.kind.kind, %problem, "load balancers cannot be looked at");
                 }
             }
         }
@@ -405,7 +405,7 @@ fn status<S>(
     say("Reachable", state, reason, "");
     match &report.enforcement {
         Some(Enforcement::By(what)) => {
-            say("SourceRangesEnforced", "True", "Enforced", &format!("By: {what}."))
+            say("SourceRangesEnforced", "True", "Enforced", &format!("By: {what}."));
         }
         Some(Enforcement::Not(why)) => say("SourceRangesEnforced", "False", "NotEnforced", why),
         None => {}

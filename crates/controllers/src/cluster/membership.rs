@@ -13,6 +13,7 @@ use portcullis_core::MemberState;
 use portcullis_kube_api::cluster::{AssignedMember, DutyWord, MemberStatus, Target};
 
 /// An object that may be a member.
+#[allow(clippy::struct_excessive_bools, reason = "each is seen of its own")]
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Candidate {
     pub(super) name: String,

@@ -8,6 +8,7 @@
 
 mod agent;
 mod asked;
+mod assigning;
 mod carried;
 mod conditions;
 mod controller;
@@ -15,15 +16,19 @@ mod endpoints;
 mod haproxy;
 mod infrastructure;
 mod kinds;
+mod marks;
 mod membership;
+mod moving;
 mod on_machines;
 mod probe;
 mod proposed;
 pub(crate) mod queue;
 mod reconcile;
+mod removal;
 pub(crate) mod shelf;
 mod templates;
 pub(crate) mod thing;
+mod writing;
 
 pub use agent::{Carrier, CarrierError, Carrying, HaProxyAgent, HaProxyAgentSettings, Sharing};
 pub use controller::{LoadBalancerSettings, LoadBalancers};

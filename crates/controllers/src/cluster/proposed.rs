@@ -2,7 +2,7 @@
 //!
 //! Only for a set-up without Cluster API, whose kinds these are otherwise.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -72,16 +72,16 @@ impl ProposedClusters {
         let (of_plane, of_network) = (Arc::clone(&queue), Arc::clone(&queue));
         let namespace = self.namespace.as_deref();
         // Whoever a change is about has the whole namespace looked at: there are few, and it costs no call.
-        let everybody: Arc<Mutex<HashMap<Key, ()>>> = Arc::default();
+        let everybody: Arc<Mutex<BTreeSet<Key>>> = Arc::default();
         let (known, by_plane, by_network) =
             (Arc::clone(&everybody), Arc::clone(&everybody), Arc::clone(&everybody));
-        let all_of = |known: &Mutex<HashMap<Key, ()>>, namespace: &str, queue: &Queue<Key>| {
+        let all_of = |known: &Mutex<BTreeSet<Key>>, namespace: &str, queue: &Queue<Key>| {
             let known = known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.keys().filter(|(found, _)| found == namespace).for_each(|key| queue.add(key.clone()));
+            known.iter().filter(|(found, _)| found == namespace).for_each(|key| queue.add(key.clone()));
         };
         let context = Context {
             clusters: Kinds::new(self.client.clone(), namespace, move |_, _, cluster: &Cluster| {
-                known.lock().unwrap_or_else(PoisonError::into_inner).insert(key(cluster), ());
+                known.lock().unwrap_or_else(PoisonError::into_inner).insert(key(cluster));
                 of_cluster.add(key(cluster));
             }),
             planes: Kinds::new(self.client.clone(), namespace, move |_, _, plane: &Plane| {

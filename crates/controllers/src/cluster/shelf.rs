@@ -81,7 +81,9 @@ where
                         }
                         lost
                     };
-                    lost.iter().for_each(|object| tell(object));
+                    for object in &lost {
+                        tell(object);
+                    }
                     self.known.send_replace(Some(Ok(())));
                 }
                 Ok(watcher::Event::Apply(object)) => {

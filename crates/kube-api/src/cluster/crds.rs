@@ -504,7 +504,9 @@ fn reference(what: &str) -> Value {
 }
 
 fn object(what: &str, properties: Value) -> Value {
-    json!({"type": "object", "description": what, "properties": properties})
+    let mut object = json!({"type": "object", "description": what});
+    object["properties"] = properties;
+    object
 }
 
 fn text(what: &str) -> Value {

@@ -70,8 +70,8 @@ pub(crate) struct HaProxy {
     pub(crate) directory: PathBuf,
     /// The program.
     pub(crate) program: PathBuf,
-    /// The user, and group, that it runs as.
-    pub(crate) user: Option<String>,
+    /// The user, and group, that its workers run as; who starts it, if it is empty.
+    pub(crate) user: String,
     /// The interface that shared addresses come to. Without it others see to it that they do.
     pub(crate) interface: Option<String>,
     /// Who has the highest gets an address that nobody has.
@@ -91,7 +91,7 @@ impl Default for HaProxy {
             namespace: "portcullis".to_owned(),
             directory: "/var/lib/portcullis/haproxy".into(),
             program: "/usr/sbin/haproxy".into(),
-            user: None,
+            user: "haproxy".to_owned(),
             interface: None,
             priority: 100,
             peers: Vec::new(),

@@ -60,7 +60,10 @@ pub(crate) async fn start(
         name: given.name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| node(loaded)),
         sharing,
         selection: selection(&loaded.config.host),
-        tuning: Tuning { user: given.user.clone(), ..Tuning::default() },
+        tuning: Tuning {
+            user: Some(given.user.clone()).filter(|user| !user.is_empty()),
+            ..Tuning::default()
+        },
     };
     let agent = HaProxyAgent::new(client, carrier, settings);
     metrics.registry().register_collector(Box::new(Connections(agent.standing())));

@@ -32,7 +32,7 @@ pub(super) fn wanted(objects: &[Arc<HaProxyLoadBalancer>], settings: &HaProxyAge
                     for address in addresses(object) {
                         match share(object, address, sharing) {
                             Ok(shared) if all.shared.iter().all(|other| other.address() != address) => {
-                                all.shared.push(shared)
+                                all.shared.push(shared);
                             }
                             Ok(_) => {}
                             Err(why) => drop(all.refused.insert(key(object), why)),

@@ -1,0 +1,162 @@
+//! What Machines say of themselves, and what holds them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kube::api::Patch;
+use portcullis_kube_api::cluster::{
+    CONTROL_PLANE_LABEL, DISABLED, MEMBER, MEMBER_TOO, MachineSpec, MachineStatus, NAME_LABEL, STATUS, hooks,
+};
+use serde_json::{Map, json};
+
+use super::controller::Context;
+use super::membership::{Candidate, Membership};
+use super::reconcile::{Failed, Made, Plane};
+use super::shelf::Shelf;
+use super::thing::{LoadBalancer, Machine};
+
+impl Context {
+    /// What may be a member: who the selector means, and who is one still.
+    pub(super) fn candidates(
+        &self,
+        balancer: &LoadBalancer,
+        found: &[Arc<Machine>],
+        made: &[&Made],
+    ) -> Vec<Candidate> {
+        let selection = balancer.spec.selection(balancer.name());
+        let hooks = hooks(balancer.name());
+        let rivals: Vec<Arc<LoadBalancer>> = self
+            .balancers
+            .of(balancer.namespace())
+            .into_iter()
+            .filter(|other| {
+                other.name() != balancer.name()
+                    && !other.is_going()
+                    && other.spec.target_kind() == balancer.spec.target_kind()
+            })
+            .collect();
+        let is_assigned = |name: &str| {
+            made.iter().any(|(_, made)| {
+                let members = made.spec.assignment.iter().flat_map(|assignment| &assignment.members);
+                members.into_iter().any(|member| member.name == name)
+            })
+        };
+        let mut candidates = Vec::new();
+        for machine in found {
+            let labels = machine.metadata.labels.as_ref();
+            let is_selected = selection.matches(labels);
+            let is_held = hooks.is_on(machine.metadata.annotations.as_ref());
+            let says = machine.annotation(MEMBER).or_else(|| machine.annotation(MEMBER_TOO));
+            if !is_selected && !is_held && !is_assigned(machine.name()) && says != Some(balancer.name()) {
+                continue;
+            }
+            let rival = |other: &&Arc<LoadBalancer>| other.spec.selection(other.name()).matches(labels);
+            let holder = rivals.iter().filter(rival).find(|other| says == Some(other.name()));
+            let age = |balancer: &LoadBalancer| {
+                (balancer.metadata.creation_timestamp.clone().map(|time| time.0), balancer.name().to_owned())
+            };
+            let older = || {
+                rivals
+                    .iter()
+                    .filter(rival)
+                    .filter(|other| age(other) < age(balancer))
+                    .min_by_key(|other| age(other))
+            };
+            let taken_by = match says {
+                Some(name) if name == balancer.name() => None,
+                _ => holder.or_else(older).map(|other| other.name().to_owned()),
+            };
+            let deletion = machine.status.deletion.clone().unwrap_or_default();
+            let since = machine.metadata.deletion_timestamp.clone().map(|deleted| {
+                let waits = deletion.wait_for_pre_drain_hook_start_time;
+                waits.map_or(deleted.0, |waits| waits.0.max(deleted.0))
+            });
+            candidates.push(Candidate {
+                name: machine.name().to_owned(),
+                addresses: machine.status.reachable(),
+                provider_id: machine.spec.provider_id.clone(),
+                is_selected,
+                is_disabled: machine.annotation(DISABLED).is_some(),
+                going_since: since,
+                is_held,
+                is_control_plane: machine.label(CONTROL_PLANE_LABEL).is_some(),
+                taken_by,
+            });
+        }
+        candidates
+    }
+
+    /// Writes on a Machine what it should say of itself, and what holds it.
+    pub(super) async fn mark(
+        &self,
+        shelf: &Shelf<MachineSpec, MachineStatus>,
+        machine: &Machine,
+        balancer: &str,
+        membership: &Membership,
+        released: &BTreeSet<&String>,
+        hold: bool,
+    ) -> Result<(), Failed> {
+        let name = machine.name().to_owned();
+        let target = membership.targets.iter().find(|target| target.name == name);
+        let is_former = membership.former.contains(&name);
+        if target.is_none() && !is_former && !released.contains(&name) {
+            return Ok(());
+        }
+        let mut wanted: BTreeMap<String, Option<String>> = BTreeMap::new();
+        if let Some(target) = target {
+            wanted.insert(MEMBER.to_owned(), Some(balancer.to_owned()));
+            wanted.insert(STATUS.to_owned(), Some(target.status.clone()));
+        } else if machine.annotation(MEMBER) == Some(balancer) {
+            wanted.insert(MEMBER.to_owned(), None);
+            wanted.insert(STATUS.to_owned(), None);
+        }
+        let is_member = membership.members.iter().any(|member| member.name == name);
+        for (hook, holder) in hooks(balancer).annotations() {
+            if released.contains(&name) {
+                wanted.insert(hook, None);
+            } else if hold && is_member && !machine.is_going() && machine.annotation(&hook).is_none() {
+                // On one that goes already nothing can be hung any more.
+                wanted.insert(hook, Some(holder));
+            }
+        }
+        wanted.retain(|key, value| machine.annotation(key) != value.as_deref());
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let patch = json!({"metadata": {"annotations": wanted}});
+        self.patch(shelf, machine.namespace(), &name, &Patch::Merge(patch)).await
+    }
+
+    /// What Machines of a control plane are made from holds them from their first moment.
+    pub(super) async fn mark_plane(
+        &self,
+        (shelf, plane): &Plane,
+        balancer: &LoadBalancer,
+        hold: bool,
+    ) -> Result<(), Failed> {
+        let is_kubeadm = shelf.resource().kind == "KubeadmControlPlane";
+        if plane.is_going() || (plane.spec.machine_template.is_none() && !is_kubeadm) {
+            return Ok(());
+        }
+        let template = plane.spec.machine_template.clone().unwrap_or_default().metadata;
+        let mut annotations: BTreeMap<String, Option<String>> = BTreeMap::new();
+        for (hook, holder) in hooks(balancer.name()).annotations() {
+            annotations.insert(hook, hold.then_some(holder));
+        }
+        annotations.retain(|key, value| template.annotations.get(key) != value.as_ref());
+        let mut labels = Map::new();
+        let has_selector = balancer.spec.selector.is_some();
+        if hold
+            && !has_selector
+            && template.labels.get(NAME_LABEL).map(String::as_str) != Some(balancer.name())
+        {
+            labels.insert(NAME_LABEL.to_owned(), json!(balancer.name()));
+        }
+        if annotations.is_empty() && labels.is_empty() {
+            return Ok(());
+        }
+        let metadata = json!({"annotations": annotations, "labels": labels});
+        let patch = json!({"spec": {"machineTemplate": {"metadata": metadata}}});
+        self.patch(shelf, plane.namespace(), plane.name(), &Patch::Merge(patch)).await
+    }
+}

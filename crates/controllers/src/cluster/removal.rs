@@ -1,0 +1,93 @@
+//! A load balancer that goes: everything is taken back, and it goes when all of it is gone.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, DeleteParams, Patch};
+use portcullis_kube_api::cluster::{CLUSTER_FINALIZER, MEMBER, STATUS, hooks};
+use serde_json::{Value, json};
+
+use super::conditions::{self, InfrastructureLook};
+use super::controller::Context;
+use super::reconcile::Failed;
+use super::thing::{Cluster, Infrastructure, LoadBalancer};
+use super::writing::{gone_is_fine, owned_by};
+
+impl Context {
+    /// Takes back everything, and lets it go when all of it is gone.
+    pub(super) async fn delete(
+        &self,
+        balancer: &LoadBalancer,
+        cluster: Option<&Cluster>,
+    ) -> Result<Option<Duration>, Failed> {
+        if !balancer.is_held_by(CLUSTER_FINALIZER) {
+            return Ok(None);
+        }
+        let (namespace, name) = (balancer.namespace(), balancer.name());
+        if let Some(reference) = cluster.and_then(|cluster| cluster.spec.control_plane())
+            && let Some(plane) = self.plane(namespace, reference).await
+            && hooks(name)
+                .is_on(plane.1.spec.machine_template.as_ref().map(|template| &template.metadata.annotations))
+        {
+            self.mark_plane(&plane, balancer, false).await?;
+        }
+        let target = balancer.spec.target_kind();
+        if let Ok(shelf) = self.machines.shelf(&target.api_group, &target.kind).await {
+            let hooks = hooks(name);
+            for machine in shelf.of(namespace) {
+                let says = machine.annotation(MEMBER) == Some(name);
+                if !says && !hooks.is_on(machine.metadata.annotations.as_ref()) {
+                    continue;
+                }
+                let mut annotations: BTreeMap<&str, Value> = BTreeMap::new();
+                let ours = if says { &[MEMBER, STATUS][..] } else { &[] };
+                for key in [hooks.pre_drain.as_str(), hooks.pre_terminate.as_str()].iter().chain(ours) {
+                    annotations.insert(key, Value::Null);
+                }
+                let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
+                self.patch(&shelf, namespace, machine.name(), &patch).await?;
+            }
+        }
+        let (main, others, look) = self.infrastructures(balancer).await;
+        for (shelf, made) in &others {
+            self.unassign(shelf, made).await?;
+        }
+        if let Some((shelf, made)) = main.filter(|(_, made)| owned_by(made, balancer)) {
+            if !made.is_going() {
+                let api: Api<Infrastructure> = self.api(&shelf.resource().clone(), namespace);
+                gone_is_fine(api.delete(made.name(), &DeleteParams::default()).await)?;
+            }
+            let mut status = balancer.status.clone();
+            let message = format!("{} {} is being deleted.", shelf.resource().kind, made.name());
+            conditions::deleting(
+                &mut status.conditions,
+                &message,
+                balancer.metadata.generation,
+                &Time(Timestamp::now()),
+            );
+            self.write_status(balancer, status).await?;
+            return Ok(None);
+        }
+        if let InfrastructureLook::UnknownKind(why) = &look
+            && !why.starts_with("there is no kind")
+        {
+            return Err(why.clone());
+        }
+        let finalizers: Vec<String> = balancer
+            .metadata
+            .finalizers
+            .iter()
+            .flatten()
+            .filter(|one| *one != CLUSTER_FINALIZER)
+            .cloned()
+            .collect();
+        let patch = Patch::Merge(json!({"metadata": {
+            "finalizers": finalizers,
+            "resourceVersion": balancer.metadata.resource_version,
+        }}));
+        self.patch(&self.balancers, namespace, name, &patch).await?;
+        Ok(None)
+    }
+}

@@ -10,7 +10,7 @@ use crate::output;
 ///
 /// For example: portcullis crds | kubectl apply --server-side -f -
 ///
-/// On OpenShift those of IngressControllers are there already, and are used as they are.
+/// On OpenShift those of `IngressControllers` are there already, and are used as they are.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Only these
@@ -21,7 +21,7 @@ pub(crate) struct Args {
 /// Which types are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Only {
-    /// IngressControllers
+    /// `IngressControllers`
     Ingress,
     /// Load balancers of clusters, beside an installation of Cluster API
     ClusterApi,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 /// `LoadBalancers` of clusters.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct ClusterApi {
     /// Whether they are looked after.
     pub(crate) enabled: bool,

@@ -1,6 +1,11 @@
 //! The proposal's own shapes of Cluster and control plane, on a Kubernetes API without Cluster API: each of its scenarios.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    clippy::unused_self,
+    reason = "a test that fails says where"
+)]
 
 use std::sync::LazyLock;
 

@@ -1,6 +1,11 @@
 //! Load balancers of clusters, on the real Kubernetes API with the real Cluster API.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::needless_pass_by_value,
+    clippy::unused_self,
+    reason = "a test that fails says where"
+)]
 
 mod endpoints;
 mod machines;

@@ -148,7 +148,7 @@ async fn a_machine_has_one_load_balancer() {
 #[tokio::test(flavor = "multi_thread")]
 async fn at_rest_nothing_is_written() {
     let scene = two("trouble-rest");
-    let _running = scene.look_after().await;
+    let running = scene.look_after().await;
     scene.until("both are members", || scene.assigned("lb").len() == 2);
     scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
     scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
@@ -170,7 +170,7 @@ async fn at_rest_nothing_is_written() {
         before = now;
         is_same
     });
-    drop(_running);
+    drop(running);
     let _again = scene.look_after().await;
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(versions()[..3], before[..3], "a start finds all of it as it should be");

@@ -220,6 +220,7 @@ mod tests {
     use portcullis_kube_api::cluster::condition;
     use serde_json::{Value, json};
 
+    #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
     fn put_together(members: Value, instances: Value, live: &[&str], now: i64) -> InfrastructureStatus {
         let assignment: Assignment = serde_json::from_value(
             json!({"loadBalancer": "lb", "members": members, "allowedSourceRanges": ["10.0.0.0/8"]}),

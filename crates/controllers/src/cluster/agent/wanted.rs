@@ -122,6 +122,7 @@ mod tests {
         }
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
     fn carried(spec: Value, status: Value) -> ToCarry {
         let mut object =
             json!({"metadata": {"namespace": "a", "name": "lb"}, "spec": spec, "status": status});

@@ -280,6 +280,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
+    #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
     fn cluster(spec: Value) -> Object<ClusterSpec, ClusterStatus> {
         serde_json::from_value(json!({"metadata": {"name": "c"}, "spec": spec})).unwrap()
     }

@@ -56,6 +56,13 @@ pub(super) fn listeners(
     given.into_iter().map(complete).collect()
 }
 
+/// The port that clients of the control plane use: of several listeners the one that leads to API servers.
+pub(super) fn endpoint_port(spec: &LoadBalancerSpec) -> u16 {
+    let all = listeners(spec, spec.endpoint(), false);
+    let found = all.iter().find(|listener| listener.target_port == Some(API_SERVER)).or(all.first());
+    found.map_or(API_SERVER, |listener| listener.port)
+}
+
 /// What is wrong with a spec, all of it.
 pub(super) fn refusals(spec: &LoadBalancerSpec) -> Vec<String> {
     let mut wrong = Vec::new();

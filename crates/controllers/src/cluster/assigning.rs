@@ -34,18 +34,6 @@ impl Context {
         if made.spec.assignment.as_ref() == Some(&wanted) && owned_by(made, balancer) {
             return Ok(());
         }
-        if let Some(other) =
-            made.spec.assignment.as_ref().filter(|there| there.load_balancer != balancer.name())
-        {
-            let named = (made.namespace(), other.load_balancer.as_str());
-            if self.balancers.get(named.0, named.1).is_some() {
-                return Err(format!(
-                    "{} makes {} already: a load balancer needs one of its own",
-                    made.name(),
-                    other.load_balancer
-                ));
-            }
-        }
         self.own(balancer, shelf, made).await?;
         self.write_assignment(shelf, made, &wanted).await
     }

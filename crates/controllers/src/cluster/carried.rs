@@ -81,8 +81,19 @@ impl Carried<'_> {
                 found.members.iter().find(|seen| seen.name == member.name)
             })
             .collect();
+        // A machine that cannot carry it, or has not begun to, sends nobody to anybody.
+        let carries = |name: &String| {
+            let found = self.status.instances.iter().find(|instance| instance.name == *name);
+            found.is_some_and(|instance| instance.problem.is_none())
+        };
+        let counted: Vec<Option<&InstanceMember>> = match member.duty {
+            DutyWord::Serve => {
+                self.live.iter().zip(&seen).filter(|(name, _)| carries(name)).map(|(_, seen)| *seen).collect()
+            }
+            DutyWord::Rest | DutyWord::Leave => seen.clone(),
+        };
         let all_say = |status: &str| {
-            !seen.is_empty() && seen.iter().all(|seen| seen.is_some_and(|seen| seen.status == status))
+            !counted.is_empty() && counted.iter().all(|seen| seen.is_some_and(|seen| seen.status == status))
         };
         let is_over = member.by.as_ref().is_some_and(|by| self.now >= by.0);
         // Machines that are away may still send to it: its time is what counts then.
@@ -125,7 +136,8 @@ impl Carried<'_> {
     fn address(&self, current: &[&Instance]) -> String {
         match &self.address {
             Address::Given(address) => address.clone(),
-            Address::Awaited(_) => String::new(),
+            // What is not known for a moment is no reason to take away what clients use.
+            Address::Awaited(_) => self.status.address.clone(),
             Address::OfMachines => {
                 let mut addresses: Vec<(&str, &String)> = current
                     .iter()
@@ -288,6 +300,12 @@ mod tests {
         let late = json!([instance("a", 3, "active", None), instance("bb", 2, "active", None)]);
         let status = put_together(serves.clone(), late, &["a", "bb"], 0);
         assert_eq!(condition(&status.conditions, "SourceRangesEnforced").unwrap().status, "False");
+        let broken = json!([
+            instance("a", 3, "active", None),
+            {"name": "bb", "observedGeneration": 3, "problem": "no port", "members": []},
+        ]);
+        let status = put_together(serves.clone(), broken, &["a", "bb", "ccc"], 0);
+        assert_eq!(status.members[0].status, "active", "by who carries it");
         let nobody = put_together(serves, json!([]), &[], 0);
         assert_eq!(condition(&nobody.conditions, "Ready").unwrap().reason, "NoInstance");
     }

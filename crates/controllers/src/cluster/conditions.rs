@@ -40,6 +40,8 @@ pub(super) enum InfrastructureLook {
     UnknownKind(String),
     /// It is not there.
     Missing(String),
+    /// It is there, and makes the load balancer of this one.
+    InUse(String, String),
     /// It is there, and says this of itself.
     There(Box<Said>),
 }
@@ -117,6 +119,10 @@ fn infrastructure_ready(look: &Look<'_>) -> Saying {
         ),
         InfrastructureLook::UnknownKind(why) => said("False", "UnknownKind", &sentence(why)),
         InfrastructureLook::Missing(what) => said("False", "NotFound", &format!("There is no {what}.")),
+        InfrastructureLook::InUse(what, other) => {
+            let message = format!("{what} makes {other} already: a load balancer needs one of its own.");
+            said("False", "InUse", &message)
+        }
         InfrastructureLook::There(about) => {
             let Some(ready) = &about.ready else {
                 return said("False", "NotReported", "Its provider has not said anything yet.");
@@ -187,7 +193,11 @@ fn degraded(look: &Look<'_>) -> Saying {
 /// Whether source ranges keep anybody out is said by who knows.
 fn enforced(status: &mut LoadBalancerStatus, look: &Look<'_>, now: &Time) {
     let InfrastructureLook::There(about) = look.infrastructure else { return };
-    let Some(said) = &about.enforced else { return };
+    let Some(said) = &about.enforced else {
+        // What was said of ranges that were there is not true of none.
+        status.conditions.retain(|condition| condition.type_ != "SourceRangesEnforced");
+        return;
+    };
     let Condition { type_, status: state, reason, message, .. } = said;
     set_condition(&mut status.conditions, type_, state, reason, message, look.generation, now);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use kube::Client;
 use portcullis_kube_api::cluster::{
     ClusterSpec, ClusterStatus, ControlPlaneSpec, Flavour, InfrastructureSpec, InfrastructureStatus,
-    LoadBalancerSpec, LoadBalancerStatus, MEMBER, MachineSpec, MachineStatus,
+    LoadBalancerSpec, LoadBalancerStatus, MEMBER, MachineSpec, MachineStatus, hooks,
 };
 use tracing::{info, warn};
 
@@ -144,7 +144,8 @@ fn of_machine(balancers: &Balancers, queue: &Due) -> impl Fn(&str, &str, &Machin
             let is_meant = balancer.spec.selection(balancer.name()).matches(machine.metadata.labels.as_ref());
             let has_it = machine.annotation(MEMBER) == Some(balancer.name())
                 || balancer.status.targets.iter().any(|target| target.name == machine.name());
-            if is_meant || has_it {
+            let is_held = hooks(balancer.name()).is_on(machine.metadata.annotations.as_ref());
+            if is_meant || has_it || is_held {
                 queue.add(key(&balancer));
             }
         }

@@ -1,7 +1,7 @@
 //! Load balancers on machines with `HAProxy`, the half that runs once: it puts together what the machines say, and sees to it that
 //! each load balancer has an address.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -89,6 +89,8 @@ struct Context {
     claims: Kinds<Nothing, ClaimStatus>,
     addresses: Kinds<AddressSpec, Nothing>,
     machines: Arc<Mutex<HashMap<String, Machine>>>,
+    /// When machines could not be seen last: for a while after that, who is silent may just not have been heard.
+    blind: Mutex<Instant>,
     failures: Mutex<HashMap<Key, u32>>,
 }
 
@@ -154,6 +156,7 @@ impl HaProxyController {
                 },
             ),
             machines: Arc::default(),
+            blind: Mutex::new(Instant::now()),
             failures: Mutex::default(),
             objects: Arc::clone(&objects),
             client: client.clone(),
@@ -212,10 +215,10 @@ impl Context {
             return Ok(None);
         };
         let pool = object.spec.pool();
-        let live = self.live(pool);
+        let live = self.live(pool, &object);
         let claimed;
         let address = match (object.spec.addresses.first(), &object.spec.address_from) {
-            (Some(address), _) => Address::Given(address.to_string()),
+            (Some(address), _) => Address::Given(address.clone()),
             (None, Some(from)) => {
                 claimed = self.claim(&object, from, &assignment.cluster_name).await?;
                 match &claimed {
@@ -302,8 +305,8 @@ impl Context {
         let is_gone = |name: &String| known.get(name).is_none_or(|machine| machine.seen.elapsed() > KEPT);
         let stay: Vec<_> =
             object.status.instances.iter().filter(|instance| !is_gone(&instance.name)).collect();
-        // Right after a start nobody is known yet.
-        if stay.len() == object.status.instances.len() || known.is_empty() {
+        // Right after a start not everybody is known yet.
+        if stay.len() == object.status.instances.len() || self.is_blind() {
             return Ok(());
         }
         let patch = json!({
@@ -337,14 +340,24 @@ impl Context {
         Api::namespaced_with(self.client.clone(), object.namespace(), self.objects.resource())
     }
 
-    /// The machines of a pool that are there, by name.
-    fn live(&self, pool: &str) -> Vec<String> {
+    /// The machines of a pool that are there, by name. Right after machines could not be seen, those count as well that said
+    /// something of a load balancer before.
+    fn live(&self, pool: &str, object: &HaProxyLoadBalancer) -> Vec<String> {
+        let is_blind = self.is_blind();
         let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
-        let live =
-            machines.iter().filter(|(_, machine)| machine.pool == pool && machine.seen.elapsed() < LIVE);
-        let mut names: Vec<String> = live.map(|(name, _)| name.clone()).collect();
-        names.sort_unstable();
-        names
+        let is_live = |machine: &Machine| machine.pool == pool && (is_blind || machine.seen.elapsed() < LIVE);
+        let live = machines.iter().filter(|(_, machine)| is_live(machine));
+        let mut names: BTreeSet<String> = live.map(|(name, _)| name.clone()).collect();
+        if is_blind {
+            let of_another = |name: &String| machines.get(name).is_some_and(|machine| machine.pool != pool);
+            let said = object.status.instances.iter().map(|instance| &instance.name);
+            names.extend(said.filter(|name| !of_another(name)).cloned());
+        }
+        names.into_iter().collect()
+    }
+
+    fn is_blind(&self) -> bool {
+        self.blind.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < LIVE
     }
 
     /// Hears of machines that say that they are there.
@@ -363,7 +376,10 @@ impl Context {
                     self.look_at_pool(gone.map(|machine| machine.pool).as_deref(), queue);
                 }
                 Ok(_) => {}
-                Err(problem) => warn!(%problem, "machines cannot be watched"),
+                Err(problem) => {
+                    warn!(%problem, "machines cannot be watched");
+                    *self.blind.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+                }
             }
         }
     }
@@ -394,6 +410,7 @@ impl Context {
     /// Notices that machines say nothing any more.
     async fn miss_machines(&self, queue: &Queue<Key>) {
         let mut live: Vec<(String, String)> = Vec::new();
+        let mut was_blind = true;
         loop {
             sleep(Duration::from_secs(1)).await;
             let now: Vec<(String, String)> = {
@@ -406,6 +423,11 @@ impl Context {
                 self.look_at_pool(Some(pool), queue);
             }
             live = now;
+            // From now on who is silent is away.
+            let is_blind = self.is_blind();
+            if std::mem::replace(&mut was_blind, is_blind) && !is_blind {
+                self.objects.all().iter().for_each(|object| queue.add(key(object)));
+            }
         }
     }
 

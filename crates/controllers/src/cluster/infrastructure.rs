@@ -242,7 +242,11 @@ where
     }
 
     async fn take_away(&self, object: &Thing<S, InfrastructureStatus>) -> Result<Option<Duration>, String> {
-        let cluster = object.label(CLUSTER_LABEL).unwrap_or_default();
+        let asked = object.spec.assignment().map(|assignment| assignment.cluster_name.as_str());
+        let cluster = asked.or_else(|| object.label(CLUSTER_LABEL)).unwrap_or_default();
+        if cluster.is_empty() {
+            return Err(format!("it is not known of which cluster it is: label it with {CLUSTER_LABEL}"));
+        }
         if let Ok(owner) =
             Owner::new(cluster, self.settings.kind.kind, Some(object.namespace().to_owned()), object.name())
         {
@@ -366,7 +370,11 @@ fn status<S>(
 ) -> InfrastructureStatus {
     let generation = object.metadata.generation;
     let mut status = object.status.clone();
-    status.observed_generation = generation;
+    // A provider that could not look says nothing of members, which is not the same as that there are none.
+    let has_looked = !report.members.is_empty() || assignment.members.is_empty();
+    if has_looked {
+        status.observed_generation = generation;
+    }
     // What is not known now is no reason to take an address away.
     if let Some(address) = report.addresses.first() {
         status.address = address.to_string();
@@ -376,7 +384,7 @@ fn status<S>(
     if report.outcome == Outcome::Done {
         status.allowed_source_ranges.clone_from(&assignment.allowed_source_ranges);
     }
-    status.members = report
+    let told = report
         .members
         .iter()
         .map(|member| MemberStatus {
@@ -386,6 +394,9 @@ fn status<S>(
             message: member.told.clone(),
         })
         .collect();
+    if has_looked {
+        status.members = told;
+    }
     let mut say = |type_: &str, state: &str, reason: &str, message: &str| {
         set_condition(&mut status.conditions, type_, state, reason, message, generation, now);
     };

@@ -28,8 +28,42 @@ type Tell<S, T> = dyn Fn(&str, &str, &Thing<S, T>) + Send + Sync;
 struct Found<S, T> {
     shelves: HashMap<(String, String), Arc<Shelf<S, T>>>,
     /// What was not there, and when it may be looked up again.
-    missing: HashMap<(String, String), (String, Instant)>,
+    missing: HashMap<(String, String), (Lack, Instant)>,
     watching: JoinSet<()>,
+}
+
+/// Why objects of a kind are not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Lack {
+    /// The kind is not installed: there are none.
+    NoKind(String),
+    /// There may be some, and nobody here can see them.
+    Unseen(String),
+}
+
+impl std::fmt::Display for Lack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Self::NoKind(why) | Self::Unseen(why)) = self;
+        f.pad(why)
+    }
+}
+
+impl Lack {
+    /// Nothing, if there can be none. Who cannot see what there may be must not act as if there were nothing.
+    pub(super) fn none<T>(found: Result<T, Self>) -> Result<Option<T>, String> {
+        match found {
+            Ok(found) => Ok(Some(found)),
+            Err(Self::NoKind(_)) => Ok(None),
+            Err(Self::Unseen(why)) => Err(why),
+        }
+    }
+}
+
+/// For who can do nothing without them.
+impl From<Lack> for String {
+    fn from(lack: Lack) -> Self {
+        lack.to_string()
+    }
 }
 
 /// A kind that is not there is not looked up more often than this.
@@ -55,7 +89,7 @@ where
     }
 
     /// The objects of a kind, once all are known; why not, if they cannot be.
-    pub(super) async fn shelf(&self, group: &str, kind: &str) -> Result<Arc<Shelf<S, T>>, String> {
+    pub(super) async fn shelf(&self, group: &str, kind: &str) -> Result<Arc<Shelf<S, T>>, Lack> {
         let key = (group.to_owned(), kind.to_owned());
         let shelf = {
             let mut found = self.found.lock().await;
@@ -87,21 +121,29 @@ where
                 }
             }
         };
-        shelf.first_look().await.map_err(|why| format!("{kind} of {group} cannot be watched: {why}"))?;
+        let unseen = |why| Lack::Unseen(format!("{kind} of {group} cannot be watched: {why}"));
+        shelf.first_look().await.map_err(unseen)?;
         Ok(shelf)
     }
 
-    /// The objects of a kind, if they are watched.
-    pub(super) async fn known(&self) -> Vec<Arc<Shelf<S, T>>> {
-        self.found.lock().await.shelves.values().filter(|shelf| shelf.is_known()).cloned().collect()
+    /// All kinds that were named so far, once all of their objects are known.
+    pub(super) async fn known(&self) -> Result<Vec<Arc<Shelf<S, T>>>, Lack> {
+        let shelves: Vec<_> = self.found.lock().await.shelves.values().cloned().collect();
+        match shelves.iter().find(|shelf| !shelf.is_known()) {
+            Some(shelf) => Err(Lack::Unseen(format!("{} cannot be watched", shelf.resource().kind))),
+            None => Ok(shelves),
+        }
     }
 
-    async fn look_up(&self, group: &str, kind: &str) -> Result<Shelf<S, T>, String> {
-        let not_there = || format!("there is no kind {kind} in the group {group}: install what brings it");
+    async fn look_up(&self, group: &str, kind: &str) -> Result<Shelf<S, T>, Lack> {
+        let not_there =
+            || Lack::NoKind(format!("there is no kind {kind} in the group {group}: install what brings it"));
         let found = match discovery::group(&self.client, group).await {
             Ok(found) => found,
             Err(kube::Error::Discovery(_)) => return Err(not_there()),
-            Err(error) => return Err(format!("{kind} of {group} cannot be looked up: {error}")),
+            Err(error) => {
+                return Err(Lack::Unseen(format!("{kind} of {group} cannot be looked up: {error}")));
+            }
         };
         // A group may have several versions, and not every kind in each of them.
         let mut all = found.resources_by_stability().into_iter();

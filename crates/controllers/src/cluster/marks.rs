@@ -51,7 +51,13 @@ impl Context {
                 continue;
             }
             let rival = |other: &&Arc<LoadBalancer>| other.spec.selection(other.name()).matches(labels);
-            let holder = rivals.iter().filter(rival).find(|other| says == Some(other.name()));
+            // Who has it keeps it until it has left, whatever its labels say by now.
+            let has_it = |other: &&Arc<LoadBalancer>| {
+                says == Some(other.name())
+                    && (rival(other)
+                        || other.status.targets.iter().any(|target| target.name == machine.name()))
+            };
+            let holder = rivals.iter().find(has_it);
             let age = |balancer: &LoadBalancer| {
                 (balancer.metadata.creation_timestamp.clone().map(|time| time.0), balancer.name().to_owned())
             };

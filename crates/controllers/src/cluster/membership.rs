@@ -82,9 +82,44 @@ impl Situation<'_> {
         for candidate in self.candidates {
             self.place(candidate, waits, &mut decided);
         }
+        self.part(&mut decided);
         decided.members.sort_by(|one, other| one.name.cmp(&other.name));
         decided.targets.sort_by(|one, other| one.name.cmp(&other.name));
         decided
+    }
+
+    /// No two members have one address, which nobody could tell apart. Who serves has it before who leaves; then who had it.
+    fn part(&self, decided: &mut Membership) {
+        let had = |member: &AssignedMember| self.before.iter().any(|before| before.name == member.name);
+        decided
+            .members
+            .sort_by_key(|member| (member.duty != DutyWord::Serve, !had(member), member.name.clone()));
+        let mut taken: BTreeMap<IpAddr, String> = BTreeMap::new();
+        let mut without = Vec::new();
+        for member in &mut decided.members {
+            let mut holder = None;
+            member.addresses.retain(|address| {
+                if let Some(other) = taken.get(address) {
+                    holder = Some(other.clone());
+                    return false;
+                }
+                taken.insert(*address, member.name.clone());
+                true
+            });
+            if member.addresses.is_empty() {
+                without.push((member.name.clone(), member.duty, holder.unwrap_or_default()));
+            }
+        }
+        decided.members.retain(|member| !member.addresses.is_empty());
+        for (name, duty, holder) in without {
+            let leaves = duty == DutyWord::Leave;
+            let state = if leaves { MemberState::Removed } else { MemberState::Adding };
+            decided.targets.retain(|target| target.name != name);
+            decided.targets.push(target(&name, state, Some(format!("{holder} has its address."))));
+            if leaves {
+                decided.released.insert(name);
+            }
+        }
     }
 
     fn place(&self, candidate: &Candidate, waits: Option<&str>, decided: &mut Membership) {
@@ -93,6 +128,10 @@ impl Situation<'_> {
         if let Some(other) = candidate.taken_by.as_ref().filter(|_| before.is_none()) {
             if candidate.is_selected {
                 decided.taken.insert(name.clone(), other.clone());
+            }
+            // It never was a member here: whoever has it holds it, if it is to be held.
+            if candidate.going_since.is_some() {
+                decided.released.insert(name.clone());
             }
             return;
         }
@@ -116,16 +155,17 @@ impl Situation<'_> {
                 }
             }
             (true, Some(before)) => self.leave(candidate, before, waits, decided),
-            (false, _) if candidate.is_disabled && !candidate.addresses.is_empty() => {
+            // One that is a member already keeps the address that it has until it has another: after a move nobody has any.
+            (false, None) if candidate.addresses.is_empty() => {
+                let message = "It has no address yet.".to_owned();
+                decided.targets.push(target(name, MemberState::Adding, Some(message)));
+            }
+            (false, _) if candidate.is_disabled => {
                 let by = before
                     .filter(|before| before.duty == DutyWord::Rest)
                     .and_then(|before| before.by.clone());
                 let by = by.map_or_else(|| later(self.now, self.drain), |by| by.0);
                 self.assign(candidate, DutyWord::Rest, Some(by), decided);
-            }
-            (false, _) if candidate.addresses.is_empty() => {
-                let message = "It has no address yet.".to_owned();
-                decided.targets.push(target(name, MemberState::Adding, Some(message)));
             }
             (false, _) => self.assign(candidate, DutyWord::Serve, None, decided),
         }
@@ -150,7 +190,8 @@ impl Situation<'_> {
             Some(by) if is_second => by.0.min(self.now.max(since)),
             Some(by) => by.0,
             None if is_second => self.now,
-            None => full,
+            // From when it is asked to leave: who noticed late does not cut connections for that.
+            None => later(self.now.max(since), self.drain),
         };
         let is_removed = self.is_told_of_this
             && before.duty == DutyWord::Leave
@@ -356,8 +397,8 @@ mod tests {
         let candidates = [going, machine("b")];
         let leaving = decide(&candidates, &first.members, &active, 12);
         assert_eq!(shown(&leaving), ["a Leave draining", "b Serve active"]);
-        assert_eq!(leaving.members[0].by, Some(Time(second(110))), "from when it goes on");
-        assert!(leaving.released.is_empty() && leaving.again == Some(second(140)), "{leaving:?}");
+        assert_eq!(leaving.members[0].by, Some(Time(second(112))), "from when it was asked to");
+        assert!(leaving.released.is_empty() && leaving.again == Some(second(142)), "{leaving:?}");
         // What was told before it was asked to leave says nothing about that.
         let stale = told(&[("a", "removed"), ("b", "active")]);
         assert!(decide(&candidates, &first.members, &stale, 13).released.is_empty());
@@ -392,12 +433,12 @@ mod tests {
         candidates[0].going_since = Some(second(11));
         let leaving = decide(&candidates, &first.members, &active, 20);
         let by: Vec<_> = leaving.members.iter().map(|member| member.by.as_ref().map(|by| by.0)).collect();
-        assert_eq!(by, [Some(second(20)), Some(second(110)), None]);
+        assert_eq!(by, [Some(second(20)), Some(second(120)), None]);
         // Workers may all wait.
         let workers = candidates.map(|candidate| Candidate { is_control_plane: false, ..candidate });
         let leaving = decide(&workers, &first.members, &active, 20);
         let by: Vec<_> = leaving.members.iter().map(|member| member.by.as_ref().map(|by| by.0)).collect();
-        assert_eq!(by, [Some(second(111)), Some(second(110)), None]);
+        assert_eq!(by, [Some(second(120)), Some(second(120)), None]);
     }
 
     #[test]
@@ -476,8 +517,38 @@ mod tests {
         let decided = decide(&[taken.clone()], &[], &[], 0);
         assert_eq!((shown(&decided), decided.taken.len()), (Vec::new(), 1));
         assert!(decided.released.is_empty() && decided.former.is_empty(), "it is not ours to let go");
+        let going = Candidate { going_since: Some(second(0)), ..taken.clone() };
+        assert_eq!(decide(&[going], &[], &[], 0).released.len(), 1, "nobody waits for who does not have it");
         taken.is_selected = false;
         assert!(decide(&[taken], &[], &[], 0).taken.is_empty());
+    }
+
+    #[test]
+    fn two_with_one_address_are_told_apart() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
+        let mut old = machine("a");
+        old.going_since = Some(second(1));
+        let leaving = decide(&[old.clone(), machine("b")], &first.members, &active, 1);
+        // Another one comes up with the address that the first one had.
+        let mut new = machine("c");
+        new.addresses = old.addresses.clone();
+        let decided = decide(&[old, machine("b"), new.clone()], &leaving.members, &active, 2);
+        assert_eq!(shown(&decided), ["a - removed", "b Serve active", "c Serve adding"]);
+        assert_eq!(decided.released, BTreeSet::from(["a".to_owned()]));
+        new.addresses = machine("b").addresses;
+        let decided = decide(&[machine("b"), new], &first.members, &active, 2);
+        assert_eq!(shown(&decided), ["b Serve active", "c - adding"], "who had it keeps it");
+    }
+
+    #[test]
+    fn who_lost_its_address_is_still_known_by_it() {
+        let active = told(&[("a", "active")]);
+        let first = decide(&[machine("a")], &[], &active, 0);
+        let mut without = machine("a");
+        without.addresses.clear();
+        let decided = decide(&[without], &first.members, &[], 1);
+        assert_eq!(decided.members, first.members, "after a move nobody has told its addresses yet");
     }
 
     #[test]
@@ -587,7 +658,9 @@ mod tests {
                         prop_assert!(member.is_none_or(|member| member.duty != DutyWord::Serve), "{candidate:?}");
                     }
                     let Some(since) = candidate.going_since else { continue };
-                    if second(now) >= later(later(since, DRAIN), GRACE) {
+                    // It may be asked late, when it was the last one that answered until then.
+                    let asked = member.and_then(|member| member.by.as_ref()).map_or(since, |by| by.0);
+                    if second(now) >= later(later(since, DRAIN).max(asked), GRACE) {
                         prop_assert!(released, "{candidate:?} waits for ever: {decided:?}");
                     }
                     let has_time = member.is_some_and(|member| member.by.as_ref().is_some_and(|by| by.0 > second(now)));

@@ -101,7 +101,7 @@ impl ProposedClusters {
             match context.clusters.shelf(GROUP, "Cluster").await {
                 Ok(_) => break,
                 Err(why) => {
-                    info!(why, "Clusters cannot be watched yet");
+                    info!(%why, "Clusters cannot be watched yet");
                     tokio::time::sleep(Duration::from_secs(5)).await;
                 }
             }
@@ -172,6 +172,22 @@ impl Context {
         let unusable =
             |error: &dyn std::fmt::Display| format!("The Secret {name} is no kubeconfig: {error}.");
         let read = Kubeconfig::from_yaml(&text).map_err(|error| unusable(&error))?;
+        // Whoever writes a Secret must not have programs run here, or files read.
+        let runs = |auth: &kube::config::AuthInfo| {
+            auth.exec.is_some()
+                || auth.auth_provider.is_some()
+                || auth.token_file.is_some()
+                || auth.client_certificate.is_some()
+                || auth.client_key.is_some()
+        };
+        let reaches = |cluster: &kube::config::Cluster| {
+            cluster.certificate_authority.is_some() || cluster.proxy_url.is_some()
+        };
+        if read.auth_infos.iter().filter_map(|named| named.auth_info.as_ref()).any(runs)
+            || read.clusters.iter().filter_map(|named| named.cluster.as_ref()).any(reaches)
+        {
+            return Err(unusable(&"it names programs, files or a proxy, and only what is in it is used"));
+        }
         let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
         let client =
             Client::try_from(config.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;

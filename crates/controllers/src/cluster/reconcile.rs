@@ -9,8 +9,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use kube::api::{Api, DeleteParams, Patch};
 use portcullis_kube_api::cluster::{
-    CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec, Endpoint, Flavour, InfrastructureSpec,
-    InfrastructureStatus, LoadBalancerStatus, Reference, condition, is_moving_away, is_paused, set_condition,
+    Assignment, CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec, Endpoint, Flavour,
+    InfrastructureSpec, InfrastructureStatus, LoadBalancerStatus, Reference, condition, hooks,
+    is_moving_away, is_paused,
 };
 use serde_json::json;
 use tracing::info;
@@ -19,10 +20,11 @@ use super::asked;
 use super::conditions::{self, EndpointLook, InfrastructureLook, Look, Said};
 use super::controller::Context;
 use super::endpoints::{Flow, Place, flow};
+use super::kinds::Lack;
 use super::membership::{Membership, Situation};
 use super::moving::is_bound_to;
 use super::shelf::{Key, Shelf};
-use super::thing::{LoadBalancer, Thing};
+use super::thing::{Infrastructure, LoadBalancer, Thing};
 use super::writing::gone_is_fine;
 use crate::events::Weight;
 
@@ -53,11 +55,8 @@ impl Context {
         if is_moving_away(&balancer) {
             return Ok(None);
         }
-        let clusters = self.clusters.shelf("cluster.x-k8s.io", "Cluster").await;
-        let cluster = match &clusters {
-            Ok(shelf) => shelf.get(&key.0, &balancer.spec.cluster_name),
-            Err(_) => None,
-        };
+        let clusters = Lack::none(self.clusters.shelf("cluster.x-k8s.io", "Cluster").await)?;
+        let cluster = clusters.as_ref().and_then(|shelf| shelf.get(&key.0, &balancer.spec.cluster_name));
         if is_paused(&balancer, cluster.as_ref().map(|cluster| &cluster.0)) {
             self.tell_paused(&balancer).await?;
             return Ok(None);
@@ -65,18 +64,14 @@ impl Context {
         if balancer.is_going() {
             return self.delete(&balancer, cluster.as_deref()).await;
         }
-        let (Ok(clusters), Some(cluster)) = (clusters, cluster) else {
+        let (Some(clusters), Some(cluster)) = (clusters, cluster) else {
             let name = balancer.spec.cluster_name.clone();
             self.tell_missing(&balancer, InfrastructureLook::NoCluster(name)).await?;
             return Ok(Some(PATIENCE));
         };
         let balancer = self.hold(balancer, &cluster).await?;
-        let refusals = asked::refusals(&balancer.spec);
-        if !refusals.is_empty() {
-            return self.refuse(&balancer, &refusals).await;
-        }
         let around = self.surroundings(&balancer, (clusters, cluster)).await?;
-        let (main, others, infrastructure) = self.infrastructures(&balancer).await;
+        let (main, others, infrastructure) = self.infrastructures(&balancer).await?;
         self.look_after(&balancer, &around, main, others, infrastructure).await
     }
 
@@ -90,28 +85,23 @@ impl Context {
     ) -> Result<Option<Duration>, Failed> {
         let now = Timestamp::now();
         let target = balancer.spec.target_kind();
-        let machines = self.machines.shelf(&target.api_group, &target.kind).await;
-        let everything_goes = around.cluster.1.is_going();
-        let mut again = Again::default();
-
-        let found = match &machines {
-            Ok(shelf) => shelf.of(balancer.namespace()),
-            Err(why) => {
-                self.tell_missing(balancer, InfrastructureLook::UnknownKind(why.clone())).await?;
+        let machines = match self.machines.shelf(&target.api_group, &target.kind).await {
+            Ok(machines) => machines,
+            Err(Lack::Unseen(why)) => return Err(why),
+            Err(Lack::NoKind(why)) => {
+                self.tell_missing(balancer, InfrastructureLook::UnknownKind(why)).await?;
                 return Ok(Some(PATIENCE));
             }
         };
+        let found = machines.of(balancer.namespace());
+        let everything_goes = around.cluster.1.is_going();
+        let refusals = asked::refusals(&balancer.spec);
+        let mut again = Again::default();
+
         let all: Vec<&Made> = main.iter().chain(&others).collect();
         let candidates = self.candidates(balancer, &found, &all);
         if everything_goes && candidates.iter().all(|candidate| !candidate.is_selected) {
-            // What it is in goes with the cluster, which it must not be in the way of.
-            info!(
-                namespace = balancer.namespace(),
-                name = balancer.name(),
-                "the cluster goes, and so does its load balancer"
-            );
-            let api = self.api(&self.balancers.resource().clone(), balancer.namespace());
-            gone_is_fine(Api::<LoadBalancer>::delete(&api, balancer.name(), &DeleteParams::default()).await)?;
+            self.go_with_the_cluster(balancer).await?;
         }
         let drain = Duration::from_secs(asked::drain_seconds(&balancer.spec).into());
         let situation = |made: Option<&Made>, drain: Duration| {
@@ -144,21 +134,30 @@ impl Context {
             .collect();
         let hold = target.is_machine() && main.is_some() && !everything_goes;
         for machine in &found {
-            let shelf = machines.as_ref().map_err(Clone::clone)?;
-            self.mark(shelf, machine, balancer.name(), &membership, &released, hold).await?;
+            self.mark(&machines, machine, balancer.name(), &membership, &released, hold).await?;
         }
         if let Some(plane) = &around.plane {
-            self.mark_plane(plane, balancer, hold).await?;
+            self.mark_plane(plane, balancer, hold && around.is_control_plane).await?;
         }
-        let endpoint = self.spread_endpoint(balancer, around, main.as_ref()).await?;
-        let Some(endpoint) = endpoint else {
+        let endpoint = if refusals.is_empty() {
+            let endpoint = self.spread_endpoint(balancer, around, main.as_ref()).await?;
             // The endpoint came from above just now: the provider hears of the load balancer that has it.
-            return Ok(None);
+            let Some(endpoint) = endpoint else { return Ok(None) };
+            endpoint
+        } else {
+            EndpointLook::NotAsked
         };
-        let is_mismatch = matches!(endpoint, EndpointLook::Mismatch(_));
-        if let Some(made) = main.as_ref().filter(|_| !is_mismatch) {
+        if let Some(made) = &main {
             let members = membership.members.clone();
-            self.assign(balancer, made, around.is_control_plane, members, None).await?;
+            // What is wrong changes nothing but who is there: Machines come and go all the same.
+            if refusals.is_empty() && !matches!(endpoint, EndpointLook::Mismatch(_)) {
+                self.assign(balancer, made, around.is_control_plane, members, None).await?;
+            } else if let Some(before) =
+                made.1.spec.assignment.as_ref().filter(|before| before.members != members)
+            {
+                let wanted = Assignment { members, ..before.clone() };
+                self.write_assignment(&made.0, &made.1, &wanted).await?;
+            }
         }
         let endpoint = self.asked(balancer, endpoint, &mut again);
         if matches!(infrastructure, InfrastructureLook::Missing(_) | InfrastructureLook::UnknownKind(_)) {
@@ -170,7 +169,7 @@ impl Context {
             .map(|(_, old)| old.name());
         let look = Look {
             generation: balancer.metadata.generation,
-            refusals: &[],
+            refusals: &refusals,
             membership: &membership,
             endpoint: &endpoint,
             infrastructure: &infrastructure,
@@ -179,9 +178,22 @@ impl Context {
         let is_checked = others.is_empty() || !membership.active().is_empty();
         let mut status = seen(balancer, &membership, main.as_ref(), is_checked);
         conditions::conditions(&mut status, &look, &Time(now));
+        if !refusals.is_empty() && status != balancer.status {
+            let object = balancer.object_ref(self.balancers.resource());
+            let message = refusals.join("; ");
+            self.events.tell_of(&object, Weight::Warning, "InvalidSpec", &message).await;
+        }
         self.warn_of_names(balancer, around).await;
         self.write_status(balancer, status).await?;
         Ok(again.0)
+    }
+
+    /// What it is in goes with the cluster, which it must not be in the way of.
+    async fn go_with_the_cluster(&self, balancer: &LoadBalancer) -> Result<(), Failed> {
+        let (namespace, name) = (balancer.namespace(), balancer.name());
+        info!(namespace, name, "the cluster goes, and so does its load balancer");
+        let api: Api<LoadBalancer> = self.api(self.balancers.resource(), namespace);
+        gone_is_fine(api.delete(name, &DeleteParams::default()).await)
     }
 
     /// Whether an endpoint that is known answers, as far as it was asked.
@@ -206,7 +218,7 @@ impl Context {
         cluster: Shelved<ClusterSpec, ClusterStatus>,
     ) -> Result<Surroundings, Failed> {
         let plane = match cluster.1.spec.control_plane() {
-            Some(reference) => self.plane(balancer.namespace(), reference).await,
+            Some(reference) => self.plane(balancer.namespace(), reference).await?,
             None => None,
         };
         let is_control_plane = match self.settings.flavour {
@@ -219,34 +231,51 @@ impl Context {
                     .is_some_and(|reference| reference.name == balancer.name())
             }),
         };
-        Ok(Surroundings { cluster, plane: plane.filter(|_| is_control_plane), is_control_plane })
+        // One that was for it, and is not any more, has hooks of ours still.
+        let has_hooks = |plane: &Plane| {
+            let template = plane.1.spec.machine_template.as_ref();
+            hooks(balancer.name()).is_on(template.map(|template| &template.metadata.annotations))
+        };
+        let plane = plane.filter(|plane| is_control_plane || has_hooks(plane));
+        Ok(Surroundings { cluster, plane, is_control_plane })
     }
 
-    pub(super) async fn plane(&self, namespace: &str, reference: &Reference) -> Option<Plane> {
+    pub(super) async fn plane(
+        &self,
+        namespace: &str,
+        reference: &Reference,
+    ) -> Result<Option<Plane>, Failed> {
         // The proposal's own example names the group of Clusters.
         for group in [reference.group(), "controlplane.cluster.x-k8s.io"] {
-            if let Ok(shelf) = self.planes.shelf(group, &reference.kind).await
-                && let Some(plane) = shelf.get(namespace, &reference.name)
-            {
-                return Some((shelf, plane));
+            let shelf = Lack::none(self.planes.shelf(group, &reference.kind).await)?;
+            let found = shelf.and_then(|shelf| Some((shelf.get(namespace, &reference.name)?, shelf)));
+            if let Some((plane, shelf)) = found {
+                return Ok(Some((shelf, plane)));
             }
         }
-        None
+        Ok(None)
     }
 
     /// What makes it, what made it before, and what there is to say of that.
     pub(super) async fn infrastructures(
         &self,
         balancer: &LoadBalancer,
-    ) -> (Option<Made>, Vec<Made>, InfrastructureLook) {
+    ) -> Result<(Option<Made>, Vec<Made>, InfrastructureLook), Failed> {
         let reference = balancer.spec.infrastructure_ref.as_ref();
         let mut main = None;
         let look = match reference {
             None => InfrastructureLook::Others,
             Some(reference) => match self.infrastructures.shelf(reference.group(), &reference.kind).await {
-                Err(why) => InfrastructureLook::UnknownKind(why),
+                Err(Lack::Unseen(why)) => return Err(why),
+                Err(Lack::NoKind(why)) => InfrastructureLook::UnknownKind(why),
                 Ok(shelf) => match shelf.get(balancer.namespace(), &reference.name) {
                     None => InfrastructureLook::Missing(format!("{} {}", reference.kind, reference.name)),
+                    Some(made) if self.is_of_another(&made, balancer) => {
+                        let other =
+                            made.spec.assignment.as_ref().map(|assignment| assignment.load_balancer.clone());
+                        let what = format!("{} {}", reference.kind, reference.name);
+                        InfrastructureLook::InUse(what, other.unwrap_or_default())
+                    }
                     Some(made) => {
                         let said = |type_| condition(&made.status.conditions, type_).cloned();
                         let about = Said { ready: said("Ready"), enforced: said("SourceRangesEnforced") };
@@ -260,10 +289,10 @@ impl Context {
         // What nobody refers to any more is of a kind of ours, or of one that somebody refers to.
         let flavour = self.settings.flavour;
         for kind in [flavour.aws_nlb(), flavour.haproxy(), flavour.ovn()] {
-            let _ = self.infrastructures.shelf(kind.group, kind.kind).await;
+            Lack::none(self.infrastructures.shelf(kind.group, kind.kind).await)?;
         }
         let mut others = Vec::new();
-        for shelf in self.infrastructures.known().await {
+        for shelf in self.infrastructures.known().await? {
             for made in shelf.of(balancer.namespace()) {
                 let is_ours = made
                     .spec
@@ -280,7 +309,16 @@ impl Context {
                 }
             }
         }
-        (main, others, look)
+        Ok((main, others, look))
+    }
+
+    /// Whether an object makes the load balancer of somebody else, who is there.
+    fn is_of_another(&self, made: &Infrastructure, balancer: &LoadBalancer) -> bool {
+        made.spec.assignment.as_ref().is_some_and(|assignment| {
+            let other = &assignment.load_balancer;
+            let is_there = || self.balancers.get(made.namespace(), other).is_some();
+            !assignment.service.is_empty() || (other != balancer.name() && is_there())
+        })
     }
 
     /// Has the endpoint be where it should be; `None` when the load balancer itself got it, and has to be looked at anew.
@@ -291,7 +329,7 @@ impl Context {
         main: Option<&Made>,
     ) -> Result<Option<EndpointLook>, Failed> {
         let spec = &balancer.spec;
-        let port = asked::listeners(spec, spec.endpoint(), false).first().map_or(0, |listener| listener.port);
+        let port = asked::endpoint_port(spec);
         let provided = main.and_then(|(_, made)| {
             let host = Some(made.status.address.clone()).filter(|address| !address.is_empty())?;
             Some(Endpoint { host, port })
@@ -335,22 +373,6 @@ impl Context {
             }
         }
         Ok(Some(EndpointLook::NotAsked))
-    }
-
-    async fn refuse(&self, balancer: &LoadBalancer, refusals: &[String]) -> Result<Option<Duration>, Failed> {
-        let now = Time(Timestamp::now());
-        let membership = Membership { targets: balancer.status.targets.clone(), ..Membership::default() };
-        let mut status = balancer.status.clone();
-        let message = format!("{}. What was there before is still there.", refusals.join("; "));
-        let generation = balancer.metadata.generation;
-        set_condition(&mut status.conditions, "Degraded", "True", "InvalidSpec", &message, generation, &now);
-        status.targets = membership.targets;
-        if status != balancer.status {
-            let object = balancer.object_ref(self.balancers.resource());
-            self.events.tell_of(&object, Weight::Warning, "InvalidSpec", &message).await;
-        }
-        self.write_status(balancer, status).await?;
-        Ok(None)
     }
 
     /// Something is not there that it cannot do without.

@@ -9,8 +9,9 @@ use kube::api::{Api, DeleteParams, Patch};
 use portcullis_kube_api::cluster::{CLUSTER_FINALIZER, MEMBER, STATUS, hooks};
 use serde_json::{Value, json};
 
-use super::conditions::{self, InfrastructureLook};
+use super::conditions;
 use super::controller::Context;
+use super::kinds::Lack;
 use super::reconcile::Failed;
 use super::thing::{Cluster, Infrastructure, LoadBalancer};
 use super::writing::{gone_is_fine, owned_by};
@@ -27,14 +28,14 @@ impl Context {
         }
         let (namespace, name) = (balancer.namespace(), balancer.name());
         if let Some(reference) = cluster.and_then(|cluster| cluster.spec.control_plane())
-            && let Some(plane) = self.plane(namespace, reference).await
+            && let Some(plane) = self.plane(namespace, reference).await?
             && hooks(name)
                 .is_on(plane.1.spec.machine_template.as_ref().map(|template| &template.metadata.annotations))
         {
             self.mark_plane(&plane, balancer, false).await?;
         }
         let target = balancer.spec.target_kind();
-        if let Ok(shelf) = self.machines.shelf(&target.api_group, &target.kind).await {
+        if let Some(shelf) = Lack::none(self.machines.shelf(&target.api_group, &target.kind).await)? {
             let hooks = hooks(name);
             for machine in shelf.of(namespace) {
                 let says = machine.annotation(MEMBER) == Some(name);
@@ -50,7 +51,7 @@ impl Context {
                 self.patch(&shelf, namespace, machine.name(), &patch).await?;
             }
         }
-        let (main, others, look) = self.infrastructures(balancer).await;
+        let (main, others, _) = self.infrastructures(balancer).await?;
         for (shelf, made) in &others {
             self.unassign(shelf, made).await?;
         }
@@ -69,11 +70,6 @@ impl Context {
             );
             self.write_status(balancer, status).await?;
             return Ok(None);
-        }
-        if let InfrastructureLook::UnknownKind(why) = &look
-            && !why.starts_with("there is no kind")
-        {
-            return Err(why.clone());
         }
         let finalizers: Vec<String> = balancer
             .metadata

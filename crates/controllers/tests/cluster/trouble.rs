@@ -175,3 +175,45 @@ async fn at_rest_nothing_is_written() {
     tokio::time::sleep(std::time::Duration::from_secs(3)).await;
     assert_eq!(versions()[..3], before[..3], "a start finds all of it as it should be");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_come_and_go_while_something_is_wrong() {
+    let scene = two("trouble-goes-on");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": ["nowhere"]}}));
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True InvalidSpec");
+    scene.control_plane("c", "lb", "three", "10.0.0.3");
+    scene.until("one more joins", || scene.assigned("lb").len() == 3);
+    let active = [("one", "active"), ("two", "active"), ("three", "active")];
+    scene.report("lb", "198.51.100.1", &active);
+    scene.until("all are active", || scene.status("lb", "three").as_deref() == Some("active"));
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("it leaves", || scene.assigned("lb")[0] == "one Leave");
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active"), ("three", "active")]);
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    assert!(scene.get("labbalancer", "lb")["spec"]["assignment"].get("allowedSourceRanges").is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_makes_one_does_not_make_another() {
+    let scene = two("trouble-in-use");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "second"},
+        "spec": {
+            "clusterName": "c", "selector": {"matchLabels": {"role": "other"}},
+            "infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "lb"},
+        },
+    }));
+    scene.until("that is told", || scene.condition("second", "InfrastructureReady").0 == "False InUse");
+    let (_, message) = scene.condition("second", "InfrastructureReady");
+    assert!(message.contains("LabBalancer lb makes lb already"), "{message}");
+    assert!(
+        scene.get("loadbalancer", "second")["spec"].get("endpoint").is_none(),
+        "its address is another's"
+    );
+    assert_eq!(scene.get("labbalancer", "lb")["spec"]["assignment"]["loadBalancer"], "lb");
+}

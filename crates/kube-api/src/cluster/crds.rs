@@ -171,7 +171,7 @@ fn haproxy() -> Map<String, Value> {
     fields(json!({
         "pool": text("The machines that carry it: those whose agents are of this pool; `default` if nothing is said."),
         "addresses": {
-            "type": "array", "maxItems": 8, "items": {"type": "string"},
+            "type": "array", "maxItems": 8, "items": address(),
             "description": "Where it listens. Without any it has the addresses of its machines.",
         },
         "addressFrom": object("Where an address comes from, where none is given.", json!({
@@ -189,7 +189,7 @@ fn haproxy() -> Map<String, Value> {
 fn ovn() -> Map<String, Value> {
     fields(json!({
         "addresses": {
-            "type": "array", "maxItems": 8, "items": {"type": "string"},
+            "type": "array", "maxItems": 8, "items": address(),
             "description": "Where it listens: addresses outside of the subnets of its switches.",
         },
         "switches": texts("Logical switches whose ports reach it directly, by name."),
@@ -259,7 +259,10 @@ fn of_template(kind: Kind, what: &str, spec: &Value) -> Value {
     let mut outer = object("What is wanted.", json!({"template": inner}));
     outer["required"] = json!(["template"]);
     let columns = json!([{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}]);
-    named(kind, &name, &plural, what, &outer, None, &columns)
+    let mut definition = named(kind, &name, &plural, what, &outer, None, &columns);
+    // Nobody owns templates: by this they are moved all the same.
+    definition["metadata"]["labels"]["clusterctl.cluster.x-k8s.io/move"] = json!("");
+    definition
 }
 
 fn template_metadata() -> Value {
@@ -303,6 +306,8 @@ fn named(
     }
     version["schema"] = json!({"openAPIV3Schema": {
         "type": "object", "description": what, "properties": properties, "required": ["spec"],
+        // It stands in labels and in the keys of annotations.
+        "x-kubernetes-validations": [{"rule": "self.metadata.name.size() <= 63", "message": "a name has at most 63 characters"}],
     }});
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -519,6 +524,13 @@ fn texts(what: &str) -> Value {
 
 fn choice(what: &str, words: &[&str]) -> Value {
     json!({"type": "string", "enum": words, "description": what})
+}
+
+fn address() -> Value {
+    json!({
+        "type": "string", "maxLength": 45,
+        "x-kubernetes-validations": [{"rule": "isIP(self)", "message": "it has to be an address"}],
+    })
 }
 
 fn column(name: &str, path: &str) -> Value {

@@ -97,7 +97,7 @@ pub struct HaProxyLoadBalancerSpec {
     pub pool: Option<String>,
     /// Where it listens. Without any it has the addresses of its machines.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<String>,
     /// Where an address comes from, where none is given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub address_from: Option<AddressPool>,
@@ -113,6 +113,11 @@ pub struct HaProxyLoadBalancerSpec {
 }
 
 impl HaProxyLoadBalancerSpec {
+    /// Where it listens. One that is no address must not be taken for none, which is all of them.
+    pub fn addresses(&self) -> Result<Vec<IpAddr>, Unusable> {
+        parsed(&self.addresses)
+    }
+
     /// The machines that carry it.
     pub fn pool(&self) -> &str {
         self.pool.as_deref().filter(|pool| !pool.is_empty()).unwrap_or("default")
@@ -136,7 +141,7 @@ pub struct OvnLoadBalancerSpec {
     pub assignment: Option<Assignment>,
     /// Where it listens.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<IpAddr>,
+    pub addresses: Vec<String>,
     /// Logical switches whose ports reach it directly.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
     pub switches: Vec<String>,
@@ -237,7 +242,7 @@ impl ProviderSpec for OvnLoadBalancerSpec {
 
     fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable> {
         let assignment = self.assignment.as_ref().ok_or_else(|| Unusable::new("nothing is asked of it"))?;
-        let mut addresses = self.addresses.clone();
+        let mut addresses = parsed(&self.addresses)?;
         // Where clients look for it is where it is, if that is an address.
         let given: Option<IpAddr> =
             assignment.endpoint.as_ref().and_then(|endpoint| endpoint.host.parse().ok());
@@ -268,9 +273,19 @@ impl ProviderSpec for HaProxyLoadBalancerSpec {
     fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable> {
         let assignment = self.assignment.as_ref().ok_or_else(|| Unusable::new("nothing is asked of it"))?;
         let wanted = assignment.load_balancer(Scheme::Internal, Family::ALL)?;
-        let wanted = wanted.with_addresses(self.addresses.clone()).map_err(Unusable::new)?;
+        let wanted = wanted.with_addresses(self.addresses()?).map_err(Unusable::new)?;
         Ok(want(owner, uid, wanted, BTreeMap::new()))
     }
+}
+
+/// Addresses, as somebody wrote them: one object that cannot be read would keep all others from being seen.
+fn parsed(addresses: &[String]) -> Result<Vec<IpAddr>, Unusable> {
+    let parse = |text: &String| {
+        text.trim()
+            .parse()
+            .map_err(|_| Unusable::new(format!("spec.addresses has `{text}`, which is no address")))
+    };
+    addresses.iter().map(parse).collect()
 }
 
 fn want(owner: Owner, uid: String, wanted: LoadBalancer, parameters: BTreeMap<String, String>) -> Want {

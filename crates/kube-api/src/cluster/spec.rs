@@ -47,9 +47,15 @@ pub struct Endpoint {
     /// The name or address.
     #[serde(deserialize_with = "null_is_default")]
     pub host: String,
-    /// The port.
-    #[serde(deserialize_with = "null_is_default")]
+    /// The port; 0 for one that is none.
+    #[serde(deserialize_with = "port")]
     pub port: u16,
+}
+
+/// In Clusters it may be any number.
+fn port<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<u16, D::Error> {
+    let number: i64 = null_is_default(deserializer)?;
+    Ok(u16::try_from(number).unwrap_or_default())
 }
 
 impl Endpoint {

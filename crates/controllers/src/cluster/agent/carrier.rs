@@ -65,7 +65,8 @@ impl Carrier {
                 while let Some(Job { wanted, shared, done }) = todo.recv().await {
                     let carried = instance.apply(&wanted, SystemTime::now()).await;
                     // An address leads to where somebody answers.
-                    let is_fit = carried.is_ok() && instance.process().is_some();
+                    // One that was refused a change still answers as it did before.
+                    let is_fit = instance.process().is_some();
                     let shared = keepalived.apply(&shared, is_fit).await;
                     let _ = done.send(carried.and_then(|seen| shared.map(|()| seen)));
                 }

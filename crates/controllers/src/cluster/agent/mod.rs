@@ -29,6 +29,7 @@ use tracing::{info, warn};
 pub use carrier::{Carrier, CarrierError};
 
 use self::kept::Kept;
+use self::wanted::Carried;
 use super::haproxy::{HaProxyLoadBalancer, LIVE, POOL_LABEL, RENEW, kind};
 use super::shelf::{Key, Shelf, key};
 
@@ -108,6 +109,7 @@ impl HaProxyAgent {
             Shelf::new(kind(self.settings.flavour), self.settings.namespace.clone());
         let changed = Notify::new();
         let kept = Mutex::new(Kept::read(self.carrier.directory()));
+        let carries = Notify::new();
         let watching = objects.watch(self.client.clone(), |object| {
             // What was moved to another management cluster is carried on: its clients know nothing of that.
             if is_moving_away(object) {
@@ -119,8 +121,10 @@ impl HaProxyAgent {
             // Without the API it is not known what is to be carried: what is carried stays.
             objects.ready().await;
             let mut interfaces = self.carrier.interfaces();
+            let mut last = Carried::default();
             loop {
-                let next = self.round(&objects, &kept, &mut tell).await;
+                let next = self.round(&objects, &kept, &mut last, &mut tell).await;
+                carries.notify_one();
                 tokio::select! {
                     () = changed.notified() => {}
                     _ = interfaces.changed() => {}
@@ -128,7 +132,12 @@ impl HaProxyAgent {
                 }
             }
         };
-        tokio::join!(watching, carrying, self.be_there());
+        let being_there = async {
+            // Who says that it is there is counted on.
+            carries.notified().await;
+            self.be_there().await;
+        };
+        tokio::join!(watching, carrying, being_there);
     }
 
     /// Has everything carried that is to be, and says so. Gives when it has to be looked at again.
@@ -136,6 +145,7 @@ impl HaProxyAgent {
         &self,
         objects: &Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>,
         kept: &Mutex<Kept>,
+        last: &mut Carried,
         tell: &mut impl FnMut(Option<String>),
     ) -> Instant {
         let all = objects.all();
@@ -149,7 +159,7 @@ impl HaProxyAgent {
             (object.metadata.creation_timestamp.clone().map(|time| time.0), key(object))
         });
         let interfaces = self.carrier.interfaces().borrow().clone();
-        let wanted = wanted::wanted(&ours, &self.settings);
+        let wanted = wanted::wanted(&ours, &self.settings, last);
         let Some(carried) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
             tell(Some("the thread that carries traffic has ended".to_owned()));
             return Instant::now() + LATER;
@@ -214,7 +224,7 @@ impl HaProxyAgent {
         });
         let own = self.settings.selection.external(interfaces);
         let own = own.into_iter().filter(|address| shared.iter().all(|shared| shared.address() != *address));
-        let held = wanted::addresses(object);
+        let held = wanted::addresses(object).unwrap_or_default();
         Instance {
             name: self.settings.name.clone(),
             observed_generation: object.metadata.generation,

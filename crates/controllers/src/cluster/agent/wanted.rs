@@ -22,44 +22,66 @@ pub(super) struct ToCarry {
     pub(super) refused: BTreeMap<ObjectKey, String>,
 }
 
-pub(super) fn wanted(objects: &[Arc<HaProxyLoadBalancer>], settings: &HaProxyAgentSettings) -> ToCarry {
+/// What was carried last, of each: what is refused changes nothing.
+pub(super) type Carried = BTreeMap<ObjectKey, Balancer>;
+
+pub(super) fn wanted(
+    objects: &[Arc<HaProxyLoadBalancer>],
+    settings: &HaProxyAgentSettings,
+    last: &mut Carried,
+) -> ToCarry {
     let mut all = ToCarry::default();
+    last.retain(|known, _| objects.iter().any(|object| key(object) == *known));
+    let mut routers: BTreeMap<(Family, u8), IpAddr> = BTreeMap::new();
     all.carried.tuning.clone_from(&settings.tuning);
     for object in objects {
         match balancer(object) {
             Ok(Some(balancer)) => {
                 if let Some(sharing) = &settings.sharing {
-                    for address in addresses(object) {
-                        match share(object, address, sharing) {
-                            Ok(shared) if all.shared.iter().all(|other| other.address() != address) => {
+                    for address in addresses(object).unwrap_or_default() {
+                        let place = (Family::of(address), router(object, address));
+                        let shared = match routers.get(&place) {
+                            Some(other) if *other != address => Err(format!(
+                                "{address} and {other} have the same virtual router id, {}: give one of them another, by spec.virtualRouterID",
+                                place.1
+                            )),
+                            Some(_) => continue,
+                            None => share(address, place.1, sharing),
+                        };
+                        match shared {
+                            Ok(shared) => {
+                                routers.insert(place, address);
                                 all.shared.push(shared);
                             }
-                            Ok(_) => {}
                             Err(why) => drop(all.refused.insert(key(object), why)),
                         }
                     }
                 }
+                last.insert(key(object), balancer.clone());
                 all.carried.balancers.push(balancer);
             }
             // It waits for an address.
             Ok(None) => {}
-            Err(why) => drop(all.refused.insert(key(object), why)),
+            Err(why) => {
+                all.carried.balancers.extend(last.get(&key(object)).cloned());
+                all.refused.insert(key(object), why);
+            }
         }
     }
     all
 }
 
 /// The addresses that were given to a load balancer: its own, or what a pool gave.
-pub(super) fn addresses(object: &HaProxyLoadBalancer) -> Vec<IpAddr> {
+pub(super) fn addresses(object: &HaProxyLoadBalancer) -> Result<Vec<IpAddr>, String> {
     if !object.spec.addresses.is_empty() || object.spec.address_from.is_none() {
-        return object.spec.addresses.clone();
+        return object.spec.addresses().map_err(|why| why.to_string());
     }
-    object.status.address.parse().into_iter().collect()
+    Ok(object.status.address.parse().into_iter().collect())
 }
 
 fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>, String> {
     let Some(assignment) = &object.spec.assignment else { return Ok(None) };
-    let addresses = addresses(object);
+    let addresses = addresses(object)?;
     if addresses.is_empty() && object.spec.address_from.is_some() {
         return Ok(None);
     }
@@ -80,13 +102,17 @@ fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>, String> {
     }))
 }
 
-fn share(object: &HaProxyLoadBalancer, address: IpAddr, sharing: &Sharing) -> Result<SharedAddress, String> {
+/// The number under which machines agree on an address.
+fn router(object: &HaProxyLoadBalancer, address: IpAddr) -> u8 {
     // The last byte tells addresses of one network apart, as well as anything does.
     let last = match address {
         IpAddr::V4(address) => address.octets()[3],
         IpAddr::V6(address) => address.octets()[15],
     };
-    let router = object.spec.virtual_router_id.unwrap_or(if last == 0 { 255 } else { last });
+    object.spec.virtual_router_id.unwrap_or(if last == 0 { 255 } else { last })
+}
+
+fn share(address: IpAddr, router: u8, sharing: &Sharing) -> Result<SharedAddress, String> {
     let peers =
         sharing.peers.iter().copied().filter(|peer| Family::of(*peer) == Family::of(address)).collect();
     SharedAddress::new(address, sharing.interface.as_str(), router, sharing.priority)
@@ -128,7 +154,7 @@ mod tests {
             json!({"metadata": {"namespace": "a", "name": "lb"}, "spec": spec, "status": status});
         object["spec"]["assignment"] = json!({"loadBalancer": "lb", "generation": 1, "listeners": [{"port": 443, "targetPort": 6443}], "members": []});
         let object: HaProxyLoadBalancer = serde_json::from_value(object).unwrap();
-        wanted(&[Arc::new(object)], &settings())
+        wanted(&[Arc::new(object)], &settings(), &mut Carried::new())
     }
 
     #[test]
@@ -144,6 +170,33 @@ mod tests {
             json!({"address": "192.0.2.11"}),
         );
         assert_eq!(claimed.carried.balancers[0].load_balancer.addresses().len(), 1);
+    }
+
+    fn object(name: &str, spec: &Value) -> Arc<HaProxyLoadBalancer> {
+        let mut object = json!({"metadata": {"namespace": "a", "name": name}, "spec": spec});
+        object["spec"]["assignment"] = json!({"loadBalancer": name, "generation": 1, "listeners": [{"port": 443, "targetPort": 6443}], "members": []});
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    #[test]
+    fn what_is_refused_goes_on_as_it_was() {
+        let mut last = Carried::new();
+        let fine = wanted(&[object("lb", &json!({"addresses": ["192.0.2.10"]}))], &settings(), &mut last);
+        let wrong = wanted(&[object("lb", &json!({"addresses": ["192.0.2.300"]}))], &settings(), &mut last);
+        assert_eq!((wrong.carried.balancers, wrong.refused.len()), (fine.carried.balancers, 1));
+        assert!(wanted(&[], &settings(), &mut last).carried.balancers.is_empty() && last.is_empty());
+    }
+
+    #[test]
+    fn one_number_is_for_one_address() {
+        let both = [
+            object("one", &json!({"addresses": ["192.0.2.10"]})),
+            object("two", &json!({"addresses": ["198.51.100.10"]})),
+        ];
+        let found = wanted(&both, &settings(), &mut Carried::new());
+        assert_eq!((found.carried.balancers.len(), found.shared.len(), found.refused.len()), (2, 1, 1));
+        let words = found.refused.values().next().unwrap();
+        assert!(words.contains("spec.virtualRouterID"), "{words}");
     }
 
     #[test]

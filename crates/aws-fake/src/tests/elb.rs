@@ -189,7 +189,7 @@ fn target_groups_and_their_checks() {
 fn targets_are_sent_to_checked_and_drained() {
     let (fake, caller) = start(|config| {
         config.checking = LONG;
-        config.draining = LONG;
+        config.draining = Some(LONG);
     });
     let (lb, arn) = (balancer(&caller, "lb", &[]), pool(&caller, "p", "TCP"));
     let change = |action: &str| {

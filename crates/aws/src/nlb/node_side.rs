@@ -10,7 +10,7 @@ use super::asked::TargetKind;
 use super::decide::{self, Groups};
 use super::look::Look;
 use super::rules::{self, OwnNodeRules};
-use super::settings::{NodeRules, Settings};
+use super::settings::{MemberReports, NodeRules, Settings};
 use super::snapshot::{Balancer, Holding, PART_KEY, Pool, Snapshot};
 use super::spec::Spec;
 use super::step::{Place, Step};
@@ -147,7 +147,15 @@ impl NodeSide {
                 }
             }
         }
-        let hidden = |spec: &Spec| spec.target_kind == TargetKind::Ip && spec.machines.is_empty();
+        // Machines that are not of the VPC have no groups there.
+        let is_elsewhere = |spec: &Spec| {
+            let mut addresses = spec.listeners.values().flat_map(|listening| &listening.backend.addresses);
+            settings.members == MemberReports::Each
+                && !addresses.any(|(address, _)| subnets::contain(shared, *address))
+        };
+        let hidden = |spec: &Spec| {
+            spec.target_kind == TargetKind::Ip && spec.machines.is_empty() && !is_elsewhere(spec)
+        };
         if settings.node_rules != NodeRules::Off && self.groups.is_empty() && specs.values().any(hidden) {
             self.told.push(
                 "it is not known on which machines the pods run, so that nothing is opened there: name the nodes' groups in the configuration"

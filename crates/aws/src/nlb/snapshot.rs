@@ -65,6 +65,8 @@ pub(super) struct Pool {
     pub(super) attributes: Option<Attributes>,
     /// How each of them does.
     pub(super) targets: Option<BTreeMap<Target, TargetState>>,
+    /// What AWS says of those who are not well, where somebody is told of them.
+    pub(super) reasons: BTreeMap<Target, String>,
     /// Those who were added while it was in use, or were not well when it was looked at: it is not known whether packets
     /// get through to them.
     pub(super) unproven: BTreeSet<Target>,

@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource};
-use portcullis_core::{Enforcement, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want};
+use portcullis_core::{
+    Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want,
+};
 use portcullis_kube_api::cluster::{
     Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,
     MemberStatus, ProviderSpec, is_moving_away, is_paused, set_condition,
@@ -43,6 +45,9 @@ pub struct InfrastructureSettings {
     /// Who this is, in Events.
     pub host: String,
 }
+
+/// So many looks at everything by few calls come before one at all of each.
+const CLOSE: u64 = 12;
 
 /// How long is waited after a failure, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
@@ -146,20 +151,38 @@ where
 
     /// Finds what somebody else changed, now and then.
     async fn look_at_all(&self) {
-        loop {
+        for round in 1_u64.. {
             sleep(self.settings.resync).await;
             match self.provider.look_at_all().await {
-                Ok(wrong) => {
-                    let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-                    wrong
-                        .iter()
-                        .filter_map(|owner| owners.get(owner))
-                        .for_each(|key| self.queue.add(key.clone()));
-                }
+                Ok(wrong) => wrong.iter().for_each(|owner| self.tell(owner)),
                 Err(problem) => {
                     warn!(kind = self.settings.kind.kind, %problem, "load balancers cannot be looked at")
                 }
             }
+            if round.is_multiple_of(CLOSE) {
+                self.look_closely().await;
+            }
+        }
+    }
+
+    /// Looks at all of each, one after the other.
+    async fn look_closely(&self) {
+        let owners: Vec<Owner> =
+            self.owners.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        for owner in owners {
+            match self.provider.look_closely(&owner).await {
+                Ok(true) => self.tell(&owner),
+                Ok(false) => {}
+                Err(problem) => warn!(%owner, %problem, "a load balancer cannot be looked at"),
+            }
+        }
+    }
+
+    /// There is news of an owner.
+    fn tell(&self, owner: &Owner) {
+        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = owners.get(owner) {
+            self.queue.add(key.clone());
         }
     }
 
@@ -250,7 +273,7 @@ where
                 owner,
                 uid: object.metadata.uid.clone().unwrap_or_default(),
                 target: Target::Gone,
-                parameters: std::collections::BTreeMap::new(),
+                parameters: object.spec.place(),
                 nodes: Arc::default(),
             };
             match self.provider.sync(&want).await.outcome {
@@ -357,6 +380,15 @@ where
     }
 }
 
+fn member_status(member: &MemberReport) -> MemberStatus {
+    MemberStatus {
+        name: member.name.clone(),
+        status: member.state.to_string(),
+        connections: member.connections,
+        message: member.told.clone(),
+    }
+}
+
 /// What a provider's report means for its object.
 fn status<S>(
     object: &Thing<S, InfrastructureStatus>,
@@ -376,16 +408,10 @@ fn status<S>(
     if report.outcome == Outcome::Done {
         status.allowed_source_ranges.clone_from(&assignment.allowed_source_ranges);
     }
-    status.members = report
-        .members
-        .iter()
-        .map(|member| MemberStatus {
-            name: member.name.clone(),
-            status: member.state.to_string(),
-            connections: member.connections,
-            message: member.told.clone(),
-        })
-        .collect();
+    // Nor to say nothing of members, where nothing could be asked.
+    if report.outcome == Outcome::Done || !report.members.is_empty() {
+        status.members = report.members.iter().map(member_status).collect();
+    }
     let mut say = |type_: &str, state: &str, reason: &str, message: &str| {
         set_condition(&mut status.conditions, type_, state, reason, message, generation, now);
     };

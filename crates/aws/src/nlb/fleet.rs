@@ -126,6 +126,25 @@ impl Fleet {
         self.state().providers.values().cloned().collect()
     }
 
+    /// Notes where an owner wants its load balancer; why it cannot be there, if so. In one region AWS has one of a name, so that
+    /// it cannot be made before the old one is gone.
+    fn settle_in(&self, owner: &Owner, site: &Site) -> Option<Problem> {
+        let mut state = self.state();
+        let sites = state.sites.entry(owner.clone()).or_default();
+        if let Some(other) = sites.iter().find(|other| other.region == site.region && other.vpc != site.vpc) {
+            return Some(Problem::new(
+                format!(
+                    "{owner}: it is in {}, and cannot move to {} of the same region.",
+                    other.vpc, site.vpc
+                ),
+                "Nothing was changed.",
+                "Take the change back, or make another one beside it and have the LoadBalancer use that.",
+            ));
+        }
+        sites.insert(site.clone());
+        None
+    }
+
     /// Takes away what an owner has, wherever that may be: where it was wanted last, and where anything of its cluster is.
     async fn take_away(&self, want: &Want) -> Report {
         let owner = &want.owner;
@@ -202,7 +221,9 @@ impl portcullis_core::Provider for Fleet {
             Ok(site) => site,
             Err(problem) => return Report::new(Outcome::Blocked(problem)),
         };
-        self.state().sites.entry(want.owner.clone()).or_default().insert(site.clone());
+        if let Some(problem) = self.settle_in(&want.owner, &site) {
+            return Report::new(Outcome::Blocked(problem));
+        }
         let provider = match self.provider(&site).await {
             Ok(provider) => provider,
             Err(problem) => return Report::new(Outcome::Blocked(problem)),

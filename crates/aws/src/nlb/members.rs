@@ -83,6 +83,17 @@ impl Followed {
         Followed { wanted, kind, hold, out, said }
     }
 
+    /// Some were taken out just now: their time counts from here, whoever had put them back.
+    pub(super) fn deregistered(&mut self, targets: &[Target]) {
+        let Followed { wanted, kind, out, .. } = self;
+        let is_among = |name: &str| {
+            let member = wanted.members().iter().find(|member| member.name() == name);
+            let ids = member.and_then(|member| ids(member, *kind).ok()).unwrap_or_default();
+            targets.iter().any(|target| ids.contains(&target.id))
+        };
+        out.retain(|name, _| !is_among(name));
+    }
+
     /// What is to be said of each of them now.
     pub(super) fn look(
         &mut self,
@@ -236,7 +247,7 @@ fn state(
                 Standing::Well => (MemberState::Active, None),
                 // What could not be seen is no reason to take it for gone.
                 Standing::Unknown if before == Some(MemberState::Active) => (MemberState::Active, None),
-                Standing::Unknown => (MemberState::Adding, Some("AWS was not asked yet".to_owned())),
+                Standing::Unknown => (MemberState::Adding, Some("it is not known how AWS has it".to_owned())),
                 Standing::Unfit(why) | Standing::Unwell(why) => (MemberState::Adding, Some(why)),
                 Standing::Draining | Standing::Out => (MemberState::Adding, None),
             };
@@ -253,7 +264,7 @@ fn state(
         // As long as new connections are sent to it, no time makes it safe to go.
         Standing::Well | Standing::Unwell(_) => (going, Some("it is not deregistered yet".to_owned())),
         Standing::Unknown if before == Some(gone) => (gone, None),
-        Standing::Unknown => (going, Some("AWS was not asked yet".to_owned())),
+        Standing::Unknown => (going, Some("it is not known how AWS has it".to_owned())),
         Standing::Draining if is_over => {
             (gone, Some("AWS lets connections of it end, and its time is over".to_owned()))
         }
@@ -317,9 +328,9 @@ mod tests {
                 None,
                 "adding its instance i-1 does not run",
             ),
-            (Standing::Unknown, None, "adding AWS was not asked yet"),
+            (Standing::Unknown, None, "adding it is not known how AWS has it"),
             (Standing::Unknown, Some(MemberState::Active), "active"),
-            (Standing::Unknown, Some(MemberState::Removed), "adding AWS was not asked yet"),
+            (Standing::Unknown, Some(MemberState::Removed), "adding it is not known how AWS has it"),
         ] {
             let (state, told) = state(Duty::Serve, standing.clone(), None, HELD, before, second(0));
             let said = [Some(state.to_string()), told].into_iter().flatten().collect::<Vec<_>>().join(" ");
@@ -352,7 +363,7 @@ mod tests {
             ),
             (Standing::Out, Some(100), 150, "gone".to_owned()),
             (Standing::Unfit(why("")), None, 20, "gone".to_owned()),
-            (Standing::Unknown, Some(10), 140, "going AWS was not asked yet".to_owned()),
+            (Standing::Unknown, Some(10), 140, "going it is not known how AWS has it".to_owned()),
         ] {
             for (duty, words) in [
                 (Duty::Leave { by: second(150) }, ["draining", "removed"]),

@@ -28,7 +28,7 @@ use super::spec::{Machines, Spec};
 use super::step::{Made, Place, Step};
 use super::{names, view};
 use crate::client::{CallError, Cause, Client, TAGGED};
-use crate::model::TargetState;
+use crate::model::{LoadBalancer as LoadBalancerOfAws, SecurityGroup, TargetState};
 
 /// AWS may tell the old for so long after a change.
 const SETTLING: Duration = Duration::from_secs(60);
@@ -136,6 +136,7 @@ impl State {
         if self.followed.is_empty() {
             return;
         }
+        self.followed.values_mut().for_each(|followed| followed.deregistered(targets));
         let Some(found) = self.snapshot.pool(pool).and_then(|pool| pool.targets.as_mut()) else { return };
         found.extend(targets.iter().map(|target| (target.clone(), TargetState::Draining)));
     }
@@ -652,16 +653,20 @@ impl Provider {
             Some(found) => client.tags(std::slice::from_ref(&found.arn)).await?,
             None => BTreeMap::new(),
         };
+        let is_here = |vpc: &str| vpc.is_empty() || vpc == self.0.settings.vpc;
         let mut state = self.state();
         let recent = state.recent();
         for seen in seen {
             let Seen::Own(_, groups) = seen else { continue };
-            for group in groups.into_iter().filter(|group| !recent.gone.contains(&group.id)) {
+            // What is in other VPCs is for whoever looks after these, and knows who lets it in there.
+            let is_left = |group: &SecurityGroup| is_here(&group.vpc) && !recent.gone.contains(&group.id);
+            for group in groups.into_iter().filter(is_left) {
                 let holding = state.snapshot.holding(owner);
                 holding.groups.insert(group.id.clone(), Group { group, seen: true });
             }
         }
-        if let Some(balancer) = balancer.filter(|found| !recent.gone.contains(&found.arn)) {
+        let is_left = |found: &LoadBalancerOfAws| is_here(&found.vpc) && !recent.gone.contains(&found.arn);
+        if let Some(balancer) = balancer.filter(is_left) {
             let tags = tags.remove(&balancer.arn).unwrap_or_default();
             if owner_of(&tags, &self.0.settings.cluster).as_ref() == Some(owner) {
                 let arn = balancer.arn.clone();

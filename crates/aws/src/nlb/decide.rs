@@ -504,7 +504,8 @@ impl<'a> Decision<'a> {
     /// Who can be sent to. A machine that does not run cannot, and AWS would refuse the others with it.
     fn targets(&self, listening: &Listening) -> BTreeSet<Target> {
         let shared = self.scene.shared;
-        let runs = |id: &str| !shared.looked_for.contains(id) || shared.instances.contains_key(id);
+        let settings = self.scene.settings;
+        let runs = |id: &str| !shared.looked_for.contains(id) || shared.machine(id, settings).is_some();
         let is_target = self.spec.target_kind == TargetKind::Instance;
         let is_served = |id: &&SmolStr| is_target && runs(id) && !self.spec.aside.contains(*id);
         let machines = self.spec.machines.iter().filter(is_served).map(|id| Target {
@@ -513,7 +514,7 @@ impl<'a> Decision<'a> {
             outside: false,
         });
         // One address that AWS refuses would keep out all others.
-        let reports = self.scene.settings.members == MemberReports::Each;
+        let reports = settings.members == MemberReports::Each;
         let is_taken = |address: IpAddr| !reports || subnets::can_be_target(shared, address);
         let addresses = listening.backend.addresses.iter().filter(|(address, _)| is_taken(*address));
         let addresses = addresses.map(|(address, port)| Target {

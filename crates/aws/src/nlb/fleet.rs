@@ -7,7 +7,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::{self, StreamExt as _};
-use portcullis_core::{Members, Outcome, Owner, PlanView, Problem, Provider as _, Report, Target, Want};
+use portcullis_core::{
+    MemberState, Members, Outcome, Owner, PlanView, Problem, Provider as _, Report, Target, Want,
+};
 use tracing::{info, warn};
 
 use super::provider::{self, Provider};
@@ -229,13 +231,14 @@ impl portcullis_core::Provider for Fleet {
             Err(problem) => return Report::new(Outcome::Blocked(problem)),
         };
         let report = provider.sync(want).await;
-        // One that was elsewhere before goes from there, once the new one is as wanted.
+        // One that was elsewhere before goes from there, once all members serve in the new place.
         let elsewhere: BTreeSet<Site> = {
             let state = self.state();
             let sites = state.sites.get(&want.owner).into_iter().flatten();
             sites.filter(|one| **one != site).cloned().collect()
         };
-        if report.outcome != Outcome::Done || elsewhere.is_empty() {
+        let comes = report.members.iter().any(|member| member.state == MemberState::Adding);
+        if report.outcome != Outcome::Done || comes || elsewhere.is_empty() {
             return report;
         }
         let left = self.take_from(want, &elsewhere).await;

@@ -15,7 +15,7 @@ use portcullis_core::{Duty, LoadBalancer, Member, MemberReport, MemberState};
 use smol_str::SmolStr;
 
 use super::asked::TargetKind;
-use super::settings::MemberReports;
+use super::settings::{MemberReports, Settings};
 use super::snapshot::{Balancer, Holding, Pool, Shared};
 use super::spec::instance_id;
 use super::subnets;
@@ -99,13 +99,13 @@ impl Followed {
         &mut self,
         holding: &Holding,
         balancer: Option<&Balancer>,
-        shared: &Shared,
+        known: (&Shared, &Settings),
         now: SystemTime,
     ) -> Vec<MemberReport> {
         let mut out = std::mem::take(&mut self.out);
         let mut reports = Vec::new();
         for member in self.wanted.members() {
-            let standing = self.standing(member, holding, balancer, shared);
+            let standing = self.standing(member, holding, balancer, known);
             let since = since(member.duty(), &standing, out.remove(member.name()), now);
             self.out.extend(since.map(|since| (member.name().to_owned(), since)));
             let before = self.said.iter().find(|said| said.name == member.name()).map(|said| said.state);
@@ -120,7 +120,7 @@ impl Followed {
         member: &Member,
         holding: &Holding,
         balancer: Option<&Balancer>,
-        shared: &Shared,
+        (shared, settings): (&Shared, &Settings),
     ) -> Standing {
         let ids = match ids(member, self.kind) {
             Ok(ids) => ids,
@@ -132,7 +132,7 @@ impl Followed {
         if member.duty() != Duty::Serve {
             return leaving(&ids, holding);
         }
-        if let Some(why) = unfit(&ids, self.kind, shared) {
+        if let Some(why) = unfit(&ids, self.kind, shared, settings) {
             return Standing::Unfit(why);
         }
         let listeners = balancer.and_then(|found| found.listeners.as_ref());
@@ -174,13 +174,16 @@ fn ids(member: &Member, kind: TargetKind) -> Result<Vec<SmolStr>, String> {
 }
 
 /// Why AWS would not take any of these.
-fn unfit(ids: &[SmolStr], kind: TargetKind, shared: &Shared) -> Option<String> {
+fn unfit(ids: &[SmolStr], kind: TargetKind, shared: &Shared, settings: &Settings) -> Option<String> {
     match kind {
         TargetKind::Instance => {
-            let stopped = |id: &&SmolStr| {
-                shared.looked_for.contains(id.as_str()) && !shared.instances.contains_key(id.as_str())
-            };
-            ids.iter().find(stopped).map(|id| format!("its instance {id} does not run"))
+            let is_known = |id: &&SmolStr| shared.looked_for.contains(id.as_str());
+            let mut known = ids.iter().filter(is_known);
+            let id = known.find(|id| shared.machine(id, settings).is_none())?;
+            Some(match shared.instances.get(id.as_str()) {
+                Some(found) => format!("its instance {id} is in {}, and not in {}", found.vpc, settings.vpc),
+                None => format!("its instance {id} does not run"),
+            })
         }
         TargetKind::Ip => {
             let mut addresses = ids.iter().filter_map(|id| id.parse::<IpAddr>().ok());
@@ -224,11 +227,12 @@ fn leaving(ids: &[SmolStr], holding: &Holding) -> Standing {
 /// Since when a member is out: who is not to serve, and gets nothing new.
 fn since(duty: Duty, standing: &Standing, before: Option<SystemTime>, now: SystemTime) -> Option<SystemTime> {
     match (duty, standing) {
-        (Duty::Serve, _) => None,
-        (_, Standing::Draining | Standing::Out) => Some(before.unwrap_or(now)),
-        (_, Standing::Unknown) => before,
+        (Duty::Rest { .. } | Duty::Leave { .. }, Standing::Draining | Standing::Out) => {
+            Some(before.unwrap_or(now))
+        }
+        (Duty::Rest { .. } | Duty::Leave { .. }, Standing::Unknown) => before,
         // Somebody put it back: it counts anew.
-        (_, Standing::Well | Standing::Unwell(_) | Standing::Unfit(_)) => None,
+        (Duty::Serve, _) | (_, Standing::Well | Standing::Unwell(_) | Standing::Unfit(_)) => None,
     }
 }
 
@@ -257,7 +261,7 @@ fn state(
     };
     let by = duty.by().unwrap_or(now);
     let is_over = now >= by;
-    let free = since.map(|since| since + hold).unwrap_or(by).min(by);
+    let free = since.map_or(by, |since| since + hold).min(by);
     match standing {
         // It never was one that is sent to.
         Standing::Unfit(_) => (gone, None),

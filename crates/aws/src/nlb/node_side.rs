@@ -124,7 +124,7 @@ impl NodeSide {
         }
         let tag = format!("kubernetes.io/cluster/{}", settings.cluster);
         for id in nodes {
-            let Some(instance) = shared.instances.get(id) else { continue };
+            let Some(instance) = shared.machine(id, settings) else { continue };
             let unknown = instance.groups.iter().filter(|group| !shared.knows(group));
             let unknown: BTreeSet<Look> = unknown.map(|group| Look::SharedGroup(group.clone())).collect();
             if !unknown.is_empty() {
@@ -157,10 +157,15 @@ impl NodeSide {
             spec.target_kind == TargetKind::Ip && spec.machines.is_empty() && !is_elsewhere(spec)
         };
         if settings.node_rules != NodeRules::Off && self.groups.is_empty() && specs.values().any(hidden) {
-            self.told.push(
-                "it is not known on which machines the pods run, so that nothing is opened there: name the nodes' groups in the configuration"
-                    .to_owned(),
-            );
+            let told = match settings.members {
+                MemberReports::None => {
+                    "it is not known on which machines the pods run, so that nothing is opened there: name the nodes' groups in the configuration"
+                }
+                MemberReports::Each => {
+                    "it is not known which instances have its members' addresses, so that nothing is opened there: members need a providerID, or others see to it"
+                }
+            };
+            self.told.push(told.to_owned());
         }
         self.told.sort_unstable();
         self.told.truncate(1);

@@ -303,7 +303,8 @@ impl Provider {
         let holding = state.snapshot.holdings.get(owner).map_or(&empty, |holding| holding);
         let name = state.wanted.present.get(owner).map(|spec| spec.name.clone());
         let balancer = decide::balancer(holding, &name.unwrap_or_else(|| names::load_balancer(owner)));
-        let now = followed.look(holding, balancer, &state.snapshot.shared, self.0.clock.now());
+        let now =
+            followed.look(holding, balancer, (&state.snapshot.shared, &self.0.settings), self.0.clock.now());
         (now, followed.said.clone())
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use portcullis_core::Owner;
 
+use super::settings::{MemberReports, Settings};
 use crate::model::{
     Attributes, Instance, Listener, LoadBalancer, RouteTable, SecurityGroup, Subnet, Tags, Target,
     TargetGroup, TargetState,
@@ -88,6 +89,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// A machine that can be sent to. Where members are told of, one that is elsewhere keeps nobody else out.
+    pub(super) fn machine(&self, id: &str, settings: &Settings) -> Option<&Instance> {
+        let is_here = |found: &&Instance| found.vpc.is_empty() || found.vpc == settings.vpc;
+        self.instances.get(id).filter(|found| settings.members == MemberReports::None || is_here(found))
+    }
+
     /// Whether a group was looked for, whether it is there or not.
     pub(super) fn knows(&self, group: &str) -> bool {
         self.groups.contains_key(group) || self.named.contains(group)

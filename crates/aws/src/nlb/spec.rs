@@ -439,7 +439,7 @@ fn health(listener: &Listener, asked: &Asked, settings: &Settings, told: &mut Ve
                 healthy: check.healthy_threshold().into(),
                 unhealthy: check.unhealthy_threshold().into(),
             };
-            within_limits(check, listener, told)
+            within_limits(&check, listener, told)
         }
         // A port for UDP does not answer a check; that of the node's proxy does.
         _ if nodes && (settings.probe == ProbeMode::Shared || udp) => shared,
@@ -455,7 +455,7 @@ fn health(listener: &Listener, asked: &Asked, settings: &Settings, told: &mut Ve
 }
 
 /// The same check as AWS does it: at its paces, and with its counts.
-fn within_limits(check: HealthCheck, listener: &Listener, told: &mut Vec<String>) -> HealthCheck {
+fn within_limits(check: &HealthCheck, listener: &Listener, told: &mut Vec<String>) -> HealthCheck {
     let interval = check.interval.clamp(5, 300);
     let within = HealthCheck {
         interval,

@@ -154,10 +154,18 @@ async fn a_load_balancer_moves_to_another_region() {
     let here = want("a", &[], &["i-11"]);
     assert_eq!(fleet.sync(&here).await.outcome, Outcome::Done);
     let there = [(REGION, "eu-west-1"), (VPC, "vpc-2")];
-    // It cannot be as wanted there, since its machine is not there: the old one stays.
-    assert_ne!(fleet.sync(&want("a", &there, &["i-11"])).await.outcome, Outcome::Done);
+    // Nobody serves there, since its machine is not there: the old one stays.
+    let nobody = fleet.sync(&want("a", &there, &["i-11"])).await;
+    assert_eq!((nobody.outcome.clone(), states(&nobody)), (Outcome::Done, vec!["one adding".to_owned()]));
+    assert_eq!(nobody.members[0].told.as_deref(), Some("its instance i-11 is in vpc-1, and not in vpc-2"));
     assert_eq!(balancers(&fake), ["a vpc-1"]);
-    assert_eq!(fleet.sync(&want("a", &there, &["i-21"])).await.outcome, Outcome::Done);
+    let new = fleet.sync(&want("a", &there, &["i-21"])).await;
+    assert_eq!((new.outcome.clone(), states(&new)), (Outcome::Done, vec!["one adding".to_owned()]));
+    assert_eq!(
+        (balancers(&fake), balancers(&other)),
+        (vec!["a vpc-1".to_owned()], vec!["a vpc-2".to_owned()])
+    );
+    assert_eq!(states(&fleet.sync(&want("a", &there, &["i-21"])).await), ["one active"]);
     assert_eq!((balancers(&fake), balancers(&other)), (vec![], vec!["a vpc-2".to_owned()]));
     assert!(fleet.is_settled(&want("a", &there, &["i-21"])) && !fleet.is_settled(&here));
 

@@ -156,7 +156,7 @@ where
             match self.provider.look_at_all().await {
                 Ok(wrong) => wrong.iter().for_each(|owner| self.tell(owner)),
                 Err(problem) => {
-                    warn!(kind = self.settings.kind.kind, %problem, "load balancers cannot be looked at")
+                    warn!(kind = self.settings.kind.kind, %problem, "load balancers cannot be looked at");
                 }
             }
             if round.is_multiple_of(CLOSE) {
@@ -431,7 +431,7 @@ fn status<S>(
     say("Reachable", state, reason, "");
     match &report.enforcement {
         Some(Enforcement::By(what)) => {
-            say("SourceRangesEnforced", "True", "Enforced", &format!("By: {what}."))
+            say("SourceRangesEnforced", "True", "Enforced", &format!("By: {what}."));
         }
         Some(Enforcement::Not(why)) => say("SourceRangesEnforced", "False", "NotEnforced", why),
         None => {}

@@ -97,20 +97,18 @@ impl Plane<'_> {
             .iter()
             .zip(1_u8..)
             .map(|((name, place, duty), number)| {
-                let member = match place.split_once('@') {
-                    // An address of an instance.
-                    Some((instance, address)) => {
-                        let member = Member::new(*name, [address.parse().unwrap()]).unwrap();
-                        member.with_reference(format!("aws:///eu-central-1a/{instance}"))
-                    }
-                    None => match place.parse::<IpAddr>() {
-                        Ok(address) => Member::new(*name, [address]).unwrap(),
-                        Err(_) => {
-                            let member =
-                                Member::new(*name, [IpAddr::from([10, 0, 1, 100 + number])]).unwrap();
-                            member.with_reference(format!("aws:///eu-central-1a/{place}"))
-                        }
-                    },
+                // An instance, an address, or an instance with its address.
+                let (instance, address) = match place.split_once('@') {
+                    Some((instance, address)) => (Some(instance), address.parse().unwrap()),
+                    None => place.parse().map_or_else(
+                        |_| (Some(*place), IpAddr::from([10, 0, 1, 100 + number])),
+                        |address| (None, address),
+                    ),
+                };
+                let member = Member::new(*name, [address]).unwrap();
+                let member = match instance {
+                    Some(id) => member.with_reference(format!("aws:///eu-central-1a/{id}")),
+                    None => member,
                 };
                 member.with_duty(*duty)
             })
@@ -368,7 +366,7 @@ async fn what_aws_says_of_them_is_told() {
 
     // One that does not run yet is waited for.
     fake.act_as_someone_else(|world| {
-        "pending".clone_into(&mut world.instances.get_mut("i-3").unwrap().state)
+        "pending".clone_into(&mut world.instances.get_mut("i-3").unwrap().state);
     });
     let mut more = plane.clone();
     more.members.push(("three", "i-3", Duty::Serve));
@@ -378,7 +376,7 @@ async fn what_aws_says_of_them_is_told() {
         (Outcome::Done, "its instance i-3 does not run")
     );
     fake.act_as_someone_else(|world| {
-        "running".clone_into(&mut world.instances.get_mut("i-3").unwrap().state)
+        "running".clone_into(&mut world.instances.get_mut("i-3").unwrap().state);
     });
     provider.sync(&more.want("demo")).await;
     assert!(is_target(&fake, "i-3", |_| true));

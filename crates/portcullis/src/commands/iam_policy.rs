@@ -9,6 +9,7 @@ use crate::output;
 /// Print the least that a role on AWS has to be allowed
 ///
 /// What changes something is limited to objects of the cluster where AWS can tell: those that carry its tags.
+#[allow(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The cluster, as in `aws.cluster`; without it, objects of any cluster may be changed

@@ -56,9 +56,10 @@ pub(crate) async fn start(
         };
         HaProxyController::new(client.clone(), settings)
     });
-    let on_aws = match given.aws {
-        true => Some(cluster_aws::infrastructures(loaded, client.clone(), flavour).await?),
-        false => None,
+    let on_aws = if given.aws {
+        Some(cluster_aws::infrastructures(loaded, client.clone(), flavour).await?)
+    } else {
+        None
     };
     let proposed = (flavour == Flavour::Proposed)
         .then(|| ProposedClusters::new(client.clone(), given.namespace.clone()));

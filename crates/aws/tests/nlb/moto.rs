@@ -316,7 +316,7 @@ async fn members_of_a_control_plane() {
     let leave = Duty::Leave { by: SystemTime::now() + Duration::from_secs(600) };
     let machine = moto.site.nodes[0].as_str();
     for (kind, one, two) in
-        [("instance", machine, moto.site.nodes[1].as_str()), ("ip", "172.31.0.11", "172.31.0.12")]
+        [("instance", machine, moto.site.nodes[1].as_str()), ("ip", "10.0.1.77", "10.0.2.78")]
     {
         let mut plane = Plane {
             kind,

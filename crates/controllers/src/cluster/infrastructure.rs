@@ -70,6 +70,8 @@ struct Context<P, S> {
     queue: Arc<Queue<Key>>,
     events: Events,
     failures: Mutex<HashMap<Key, u32>>,
+    /// What was told of each last: it is told once, however often it is looked at.
+    told: Mutex<HashMap<Key, Vec<String>>>,
     /// Whose what is, so that news of an owner find their object.
     owners: Mutex<HashMap<Owner, Key>>,
 }
@@ -112,6 +114,7 @@ where
             objects: Arc::clone(&objects),
             queue: Arc::clone(&queue),
             failures: Mutex::default(),
+            told: Mutex::default(),
             owners: Mutex::default(),
             client: client.clone(),
             provider,
@@ -247,7 +250,11 @@ where
             let words = problem.to_string();
             self.events.tell_of(&reference, Weight::Warning, "LoadBalancerBlocked", &words).await;
         }
-        for told in &report.told {
+        let before = {
+            let mut known = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(key(object), report.told.clone()).unwrap_or_default()
+        };
+        for told in report.told.iter().filter(|told| !before.contains(told)) {
             let reference = object.object_ref(self.objects.resource());
             self.events.tell_of(&reference, Weight::Warning, "LoadBalancerNotAsAsked", told).await;
         }
@@ -303,6 +310,7 @@ where
 
     /// Nobody says any more what is wanted; what is there stays.
     fn forget(&self, key: &Key) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<Owner> =
             owners.iter().filter(|(_, of)| *of == key).map(|(owner, _)| owner.clone()).collect();

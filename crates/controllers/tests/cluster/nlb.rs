@@ -89,6 +89,10 @@ fn control_plane(name: &'static str) -> Scene {
             "drainTimeoutSeconds": 600,
             "endpoint": {"host": "api.example.com", "port": 443},
             "allowedSourceRanges": ["192.0.2.0/24"],
+            "listeners": [{
+                "port": 443, "targetPort": 6443,
+                "healthCheck": {"protocol": "HTTPS", "path": "/readyz", "intervalSeconds": 2, "timeoutSeconds": 2},
+            }],
             "infrastructureRef": {"apiGroup": "loadbalancer.portcullis.dev", "kind": "AWSNLB", "name": "lb"},
         }),
     );
@@ -138,6 +142,14 @@ async fn a_machine_waits_until_aws_has_drained_it() {
     scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
     scene.until("AWS drains it", || targets(&fake)[0] == "i-1:6443 draining");
     scene.until("that is told", || message(&scene, "one") == "AWS lets its connections end");
+    // Told once, however often it was looked at.
+    let events: Value = serde_json::from_str(&scene.kubectl(&["get", "events", "-o", "json"])).unwrap();
+    let events = events["items"].as_array().unwrap();
+    let told = events.iter().filter(|event| event["reason"] == "LoadBalancerNotAsAsked");
+    let told: Vec<(&str, i64)> =
+        told.map(|event| (event["message"].as_str().unwrap(), event["count"].as_i64().unwrap())).collect();
+    let expected = "the health check of port 443 has the interval 5 instead of 2: AWS has limits";
+    assert_eq!(told, [(expected, 1)]);
     // Another process goes on from there.
     drop(making);
     let making = make(&scene, &fake).await;

@@ -26,8 +26,9 @@ pub struct Config {
     pub provisioning: Duration,
     /// How long a new target is `initial` once somebody sends to it.
     pub checking: Duration,
-    /// How long a target is `draining` that somebody sent to. AWS has the attribute for it; tests have no time.
-    pub draining: Duration,
+    /// How long a target is `draining` that somebody sent to. Without it, as long as the attribute of its target group says,
+    /// as AWS has it; few tests have that time.
+    pub draining: Option<Duration>,
     /// How long the interfaces of a load balancer hold on to its groups after it was deleted.
     pub lingering: Duration,
     /// How many calls are answered; none are refused where there are no limits.
@@ -88,7 +89,7 @@ impl Default for Config {
             staleness: Duration::ZERO,
             provisioning: Duration::ZERO,
             checking: Duration::ZERO,
-            draining: Duration::ZERO,
+            draining: Some(Duration::ZERO),
             lingering: Duration::ZERO,
             rate_limits: None,
         }

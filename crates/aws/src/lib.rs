@@ -16,8 +16,8 @@ pub use cloud_config::{
     CloudConfig, CloudConfigError, Global, ProbeMode, SecurityGroupMode, ServiceOverride,
 };
 pub use nlb::{
-    Estate, GivenRules, Held, Maker, NodeRules, PREFIX, Provider, Record, RecordError, Recorded, Settings,
-    TargetKind, members,
+    Clock, Estate, Fleet, GivenRules, HOLD, Held, Maker, MemberReports, NodeRules, PREFIX, Provider, REGION,
+    Record, RecordError, Recorded, Settings, Site, TargetKind, Usual, VPC, members,
 };
 pub use permissions::{Permission, Verdict};
 pub use policy::{PolicyFor, policy};

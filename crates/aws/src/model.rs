@@ -236,6 +236,15 @@ pub enum TargetState {
     Other,
 }
 
+/// How somebody does who is sent to, in AWS's own words, too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetHealth {
+    /// How it does.
+    pub state: TargetState,
+    /// `unhealthy: Target.FailedHealthChecks`
+    pub why: String,
+}
+
 /// A subnet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subnet {

@@ -65,11 +65,16 @@ const CHECKS: [&str; 1] = ["iam:SimulatePrincipalPolicy"];
 
 /// The key by which AWS says of which cluster something is: of what is there, or of what is asked for.
 pub(crate) fn tag_key(of: Tagged) -> String {
+    tag_key_of(of, Owner::CLUSTER_KEY)
+}
+
+/// The key by which AWS says what is written on something under another key.
+fn tag_key_of(of: Tagged, key: &str) -> String {
     let of = match of {
         Tagged::Resource => "Resource",
         Tagged::Request => "Request",
     };
-    format!("aws:{of}Tag/{}", Owner::CLUSTER_KEY)
+    format!("aws:{of}Tag/{key}")
 }
 
 /// What carries a tag.
@@ -86,6 +91,8 @@ pub(crate) enum Tagged {
 pub struct PolicyFor<'a> {
     /// One cluster; without it, objects of any may be changed.
     pub cluster: Option<&'a str>,
+    /// Owners of one kind; without it, objects of any may be changed.
+    pub kind: Option<&'a str>,
     /// One VPC; without it, rules of any group may be changed.
     pub vpc: Option<&'a str>,
     /// Only to look.
@@ -110,13 +117,16 @@ pub fn policy(asked: PolicyFor<'_>) -> Value {
 
 fn changes(asked: PolicyFor<'_>) -> Vec<Value> {
     let equals = |key: &str, value: Value| ("StringEquals", key.to_owned(), value);
-    let tag = |of: Tagged| asked.cluster.map(|cluster| equals(&tag_key(of), json!(cluster)));
+    let tags = |of: Tagged| -> Vec<_> {
+        let said = [(Owner::CLUSTER_KEY, asked.cluster), (Owner::KIND_KEY, asked.kind)];
+        let said = said.into_iter().filter_map(|(key, value)| Some((key, value?)));
+        said.map(|(key, value)| equals(&tag_key_of(of, key), json!(value))).collect()
+    };
     // Each part of it is compared by itself, and only the last one is known here.
     let vpc =
         asked.vpc.map(|vpc| ("ArnLike", "ec2:Vpc".to_owned(), json!(format!("arn:*:ec2:*:*:vpc/{vpc}"))));
     let vpc: Vec<_> = vpc.into_iter().collect();
-    let existing: Vec<_> = tag(Tagged::Resource).into_iter().collect();
-    let new: Vec<_> = tag(Tagged::Request).into_iter().collect();
+    let (existing, new) = (tags(Tagged::Resource), tags(Tagged::Request));
     let mut statements = vec![
         allow("Make", &MAKES, &new),
         allow("MakeGroups", &MAKES_GROUPS, &[]),
@@ -124,13 +134,14 @@ fn changes(asked: PolicyFor<'_>) -> Vec<Value> {
         allow("Change", &CHANGES, &existing),
         allow("Tags", &TAGS, &existing),
     ];
-    if let Some(tag) = tag(Tagged::Request) {
+    if !new.is_empty() {
         // Whoever could write the cluster on anything could take it away then.
         let groups = equals("ec2:CreateAction", json!(["CreateSecurityGroup"]));
         let others = ["CreateListener", "CreateLoadBalancer", "CreateTargetGroup"];
         let others = equals("elasticloadbalancing:CreateAction", json!(others));
-        statements.push(allow("TagNewGroups", &["ec2:CreateTags"], &[tag.clone(), groups]));
-        statements.push(allow("TagNew", &["elasticloadbalancing:AddTags"], &[tag, others]));
+        let with = |action| new.iter().cloned().chain([action]).collect::<Vec<_>>();
+        statements.push(allow("TagNewGroups", &["ec2:CreateTags"], &with(groups)));
+        statements.push(allow("TagNew", &["elasticloadbalancing:AddTags"], &with(others)));
     }
     if asked.adopt {
         statements.push(allow("AdoptRules", &ADOPTS, &vpc));
@@ -158,8 +169,14 @@ mod tests {
 
     use super::*;
 
-    const CLUSTER: PolicyFor<'_> =
-        PolicyFor { cluster: Some("demo"), vpc: Some("vpc-1"), observe: false, adopt: false, check: false };
+    const CLUSTER: PolicyFor<'_> = PolicyFor {
+        cluster: Some("demo"),
+        kind: None,
+        vpc: Some("vpc-1"),
+        observe: false,
+        adopt: false,
+        check: false,
+    };
 
     fn statements(asked: PolicyFor<'_>) -> Vec<Value> {
         policy(asked)["Statement"].as_array().unwrap().clone()
@@ -184,10 +201,11 @@ mod tests {
 
     #[test]
     fn iam_takes_it() {
-        for bits in 0..16 {
+        for bits in 0..32 {
             let is = |bit: u8| bits & bit != 0;
             let asked = PolicyFor {
                 cluster: is(1).then_some("demo"),
+                kind: is(16).then_some("AWSNLB"),
                 vpc: is(2).then_some("vpc-1"),
                 observe: false,
                 adopt: is(4),
@@ -209,7 +227,11 @@ mod tests {
             }
             let unconditional = |action| conditions(asked, action).iter().any(Value::is_null);
             for action in CHANGES.iter().chain(&TAGS).chain(&MAKES) {
-                assert_eq!(unconditional(action), asked.cluster.is_none(), "{action}");
+                assert_eq!(
+                    unconditional(action),
+                    asked.cluster.is_none() && asked.kind.is_none(),
+                    "{action}"
+                );
             }
             for action in &RULES {
                 assert_eq!(unconditional(action), asked.vpc.is_none(), "{action}");
@@ -231,6 +253,11 @@ mod tests {
         assert_eq!(only("elasticloadbalancing:CreateLoadBalancer"), new);
         let vpc = json!({"ArnLike": {"ec2:Vpc": "arn:*:ec2:*:*:vpc/vpc-1"}});
         assert_eq!(only("ec2:AuthorizeSecurityGroupIngress"), vpc);
+
+        // Many clusters, and only what is made for Cluster API.
+        let kind = PolicyFor { cluster: None, kind: Some("AWSNLB"), ..CLUSTER };
+        let of_kind = json!({"StringEquals": {"aws:ResourceTag/portcullis.dev/kind": "AWSNLB"}});
+        assert_eq!(conditions(kind, "elasticloadbalancing:DeregisterTargets"), [of_kind]);
 
         // What is of nobody cannot be made one of the cluster, but by whom that was asked of.
         let made = json!({"StringEquals": {

@@ -1,6 +1,7 @@
 //! Targets, and how they do.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use crate::machine::{Event, Machine};
 use crate::refusal::Refusal;
@@ -147,6 +148,10 @@ pub(super) fn deregister(machine: &mut Machine, mut request: Request) -> Result<
     request.end()?;
     let world = &mut machine.moment.world;
     let group = world.target_groups.get_mut(&arn).ok_or_else(|| Kind::TargetGroup.not_found(&arn))?;
+    let draining = draining.unwrap_or_else(|| {
+        let said = group.attributes.get("deregistration_delay.timeout_seconds");
+        Duration::from_secs(said.and_then(|said| said.parse().ok()).unwrap_or(300))
+    });
     // Who is not there is gone already.
     let gone: Vec<TargetId> = targets.iter().map(|target| target.id(group)).collect();
     let mut draining_now = Vec::new();

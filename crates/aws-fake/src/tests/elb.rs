@@ -189,7 +189,7 @@ fn target_groups_and_their_checks() {
 fn targets_are_sent_to_checked_and_drained() {
     let (fake, caller) = start(|config| {
         config.checking = LONG;
-        config.draining = LONG;
+        config.draining = Some(LONG);
     });
     let (lb, arn) = (balancer(&caller, "lb", &[]), pool(&caller, "p", "TCP"));
     let change = |action: &str| {
@@ -235,6 +235,29 @@ fn targets_are_sent_to_checked_and_drained() {
     assert_eq!(health().text("Reason"), "Target.InvalidState");
     let id = TargetId { id: "i-1".into(), port: 81 };
     assert_eq!(fake.state().target_groups[&arn].targets[&id].health, "unused");
+}
+
+#[test]
+fn targets_drain_for_as_long_as_their_group_says() {
+    let (fake, caller) = start(|config| config.draining = None);
+    let (lb, arn) = (balancer(&caller, "lb", &[]), pool(&caller, "p", "TCP"));
+    listen(&caller, &lb, &arn, "80", "TCP").ok();
+    let target = [("TargetGroupArn", arn.as_str()), ("Targets.member.1.Id", "i-1")];
+    let states = || caller.elb("DescribeTargetHealth", &[("TargetGroupArn", &arn)]).ok().texts("State");
+    let delay = [
+        ("TargetGroupArn", arn.as_str()),
+        ("Attributes.member.1.Key", "deregistration_delay.timeout_seconds"),
+        ("Attributes.member.1.Value", "20"),
+    ];
+    for seconds in [300, 20] {
+        caller.elb("RegisterTargets", &target).ok();
+        caller.elb("DeregisterTargets", &target).ok();
+        fake.pass(std::time::Duration::from_secs(seconds - 1));
+        assert_eq!(states(), ["draining"], "{seconds}");
+        fake.pass(std::time::Duration::from_secs(1));
+        assert!(states().is_empty(), "{seconds}");
+        caller.elb("ModifyTargetGroupAttributes", &delay).ok();
+    }
 }
 
 #[test]

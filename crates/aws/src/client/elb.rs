@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::{CallError, Client, Element, Parameters};
-use crate::model::{Attributes, HealthCheck, Listener, LoadBalancer, Tags, Target, TargetGroup, TargetState};
+use crate::model::{
+    Attributes, HealthCheck, Listener, LoadBalancer, Tags, Target, TargetGroup, TargetHealth, TargetState,
+};
 
 /// The zone of addresses that are in none of the VPC.
 const OUTSIDE: &str = "all";
@@ -184,20 +186,24 @@ impl Client {
     }
 
     /// Who is in a target group, and how they do.
-    pub(crate) async fn targets(&self, arn: &str) -> Result<BTreeMap<Target, TargetState>, CallError> {
+    pub(crate) async fn targets(&self, arn: &str) -> Result<BTreeMap<Target, TargetHealth>, CallError> {
         let parameters = Parameters::default().set("TargetGroupArn", arn);
         let answer = self.elb("DescribeTargetHealth", &parameters).await?;
         let targets = answer.list("TargetHealthDescriptions").filter_map(|entry| {
             let target = entry.child("Target")?;
-            let health = entry.child("TargetHealth").map(|health| health.text("State"));
-            let state = match health.unwrap_or_default().as_str() {
+            let health = entry.child("TargetHealth");
+            let word = health.map(|health| health.text("State")).unwrap_or_default();
+            let reason = health.and_then(|health| health.optional("Reason"));
+            let state = match word.as_str() {
                 "healthy" => TargetState::Healthy,
                 "draining" => TargetState::Draining,
                 _ => TargetState::Other,
             };
+            let why = reason.map_or_else(|| word.clone(), |reason| format!("{word}: {reason}"));
             let outside = target.optional("AvailabilityZone").is_some_and(|zone| zone == OUTSIDE);
             let port = target.text("Port").parse().ok()?;
-            Some((Target { id: target.text("Id").into(), port, outside }, state))
+            let health = TargetHealth { state, why };
+            Some((Target { id: target.text("Id").into(), port, outside }, health))
         });
         Ok(targets.collect())
     }

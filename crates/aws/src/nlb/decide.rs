@@ -1,16 +1,17 @@
 //! The next steps for one owner, by what it wants and what it has.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 
 use portcullis_core::{Direction, Enforcement, Family, Owner, Problem, Scheme};
 
-use smol_str::ToSmolStr;
+use smol_str::{SmolStr, ToSmolStr};
 
 use super::arrange::{Parts, Room, arrange};
 use super::asked::{PREFIX, TargetKind};
 use super::look::Look;
 use super::node_side::NodeSide;
-use super::settings::{NodeRules, Settings};
+use super::settings::{MemberReports, NodeRules, Settings};
 use super::snapshot::{Balancer, Group, Holding, PART_KEY, Pool, Shared};
 use super::spec::{Listening, Spec, transports};
 use super::step::Step;
@@ -503,14 +504,20 @@ impl<'a> Decision<'a> {
     /// Who can be sent to. A machine that does not run cannot, and AWS would refuse the others with it.
     fn targets(&self, listening: &Listening) -> BTreeSet<Target> {
         let shared = self.scene.shared;
-        let runs = |id: &str| !shared.looked_for.contains(id) || shared.instances.contains_key(id);
+        let settings = self.scene.settings;
+        let runs = |id: &str| !shared.looked_for.contains(id) || shared.machine(id, settings).is_some();
         let is_target = self.spec.target_kind == TargetKind::Instance;
-        let machines = self.spec.machines.iter().filter(|id| is_target && runs(id)).map(|id| Target {
+        let is_served = |id: &&SmolStr| is_target && runs(id) && !self.spec.aside.contains(*id);
+        let machines = self.spec.machines.iter().filter(is_served).map(|id| Target {
             id: id.clone(),
             port: listening.backend.port,
             outside: false,
         });
-        let addresses = listening.backend.addresses.iter().map(|(address, port)| Target {
+        // One address that AWS refuses would keep out all others.
+        let reports = settings.members == MemberReports::Each;
+        let is_taken = |address: IpAddr| !reports || subnets::can_be_target(shared, address);
+        let addresses = listening.backend.addresses.iter().filter(|(address, _)| is_taken(*address));
+        let addresses = addresses.map(|(address, port)| Target {
             id: address.to_smolstr(),
             port: *port,
             outside: !subnets::contain(shared, *address),

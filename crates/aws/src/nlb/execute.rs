@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use portcullis_core::Owner;
 
 use super::look::Look;
-use super::settings::Settings;
+use super::settings::{MemberReports, Settings};
 use super::snapshot::{Group, Snapshot};
 use super::step::{Made, Step};
 use crate::client::{CallError, Client};
@@ -66,7 +66,8 @@ pub(super) enum Seen {
     Listeners(String, Vec<Listener>),
     Attributes(String, Attributes),
     PoolAttributes(String, Attributes),
-    Targets(String, BTreeMap<Target, TargetState>),
+    /// Who is in a target group, and what AWS says of those who are not well.
+    Targets(String, BTreeMap<Target, TargetState>, BTreeMap<Target, String>),
 }
 
 impl Seen {
@@ -111,7 +112,16 @@ pub(super) async fn look(
             Look::PoolAttributes(arn) => {
                 seen.push(Seen::PoolAttributes(arn.clone(), client.target_group_attributes(arn).await?));
             }
-            Look::Targets(arn) => seen.push(Seen::Targets(arn.clone(), client.targets(arn).await?)),
+            Look::Targets(arn) => {
+                let found = client.targets(arn).await?;
+                // There may be very many, of whom nobody is told.
+                let unwell = found.iter().filter(|(_, health)| {
+                    settings.members == MemberReports::Each && health.state != TargetState::Healthy
+                });
+                let reasons = unwell.map(|(target, health)| (target.clone(), health.why.clone())).collect();
+                let states = found.into_iter().map(|(target, health)| (target, health.state)).collect();
+                seen.push(Seen::Targets(arn.clone(), states, reasons));
+            }
             // Who knows what is there looks for these.
             Look::Leftovers(_) | Look::Whose(_) => {}
         }
@@ -160,7 +170,7 @@ impl Seen {
             {
                 return None;
             }
-            Seen::Attributes(arn, _) | Seen::PoolAttributes(arn, _) | Seen::Targets(arn, _)
+            Seen::Attributes(arn, _) | Seen::PoolAttributes(arn, _) | Seen::Targets(arn, ..)
                 if changed(&arn) =>
             {
                 return None;
@@ -206,11 +216,12 @@ impl Seen {
                     pool.attributes = Some(found);
                 }
             }
-            Seen::Targets(arn, found) => {
+            Seen::Targets(arn, found, reasons) => {
                 if let Some(pool) = snapshot.pool(&arn) {
                     let others = found.iter().filter(|(_, state)| **state == TargetState::Other);
                     pool.unproven = others.map(|(target, _)| target.clone()).collect();
                     pool.targets = Some(found);
+                    pool.reasons = reasons;
                 }
             }
         }
@@ -225,7 +236,7 @@ mod tests {
     fn what_was_changed_meanwhile_is_not_seen() {
         let listener = |arn: &str| Listener { arn: arn.to_owned(), ..Listener::default() };
         let listeners = || Seen::Listeners("balancer".to_owned(), vec![listener("one"), listener("two")]);
-        let targets = || Seen::Targets("pool".to_owned(), BTreeMap::new());
+        let targets = || Seen::Targets("pool".to_owned(), BTreeMap::new(), BTreeMap::new());
         let attributes = || Seen::PoolAttributes("pool".to_owned(), Attributes::new());
         for (changed, left) in [
             ("balancer", [false, true, true]),

@@ -3,10 +3,13 @@
 mod adopt;
 mod arrange;
 mod asked;
+mod clock;
 mod decide;
 mod defaults;
 mod execute;
+mod fleet;
 mod look;
+mod members;
 mod names;
 mod node_side;
 mod provider;
@@ -28,9 +31,12 @@ mod view;
 
 pub use adopt::{Estate, Maker};
 pub use asked::{PREFIX, TargetKind};
+pub use clock::Clock;
+pub use fleet::{Fleet, REGION, Site, Usual, VPC};
+pub use members::HOLD;
 pub use provider::{Held, Provider, members};
 pub use record::{Record, RecordError};
 pub use recorded::Recorded;
 pub use release::GivenRules;
-pub use settings::{NodeRules, Settings};
+pub use settings::{MemberReports, NodeRules, Settings};
 pub(crate) use spec::instance_id;

@@ -10,7 +10,7 @@ use super::asked::TargetKind;
 use super::decide::{self, Groups};
 use super::look::Look;
 use super::rules::{self, OwnNodeRules};
-use super::settings::{NodeRules, Settings};
+use super::settings::{MemberReports, NodeRules, Settings};
 use super::snapshot::{Balancer, Holding, PART_KEY, Pool, Snapshot};
 use super::spec::Spec;
 use super::step::{Place, Step};
@@ -124,7 +124,7 @@ impl NodeSide {
         }
         let tag = format!("kubernetes.io/cluster/{}", settings.cluster);
         for id in nodes {
-            let Some(instance) = shared.instances.get(id) else { continue };
+            let Some(instance) = shared.machine(id, settings) else { continue };
             let unknown = instance.groups.iter().filter(|group| !shared.knows(group));
             let unknown: BTreeSet<Look> = unknown.map(|group| Look::SharedGroup(group.clone())).collect();
             if !unknown.is_empty() {
@@ -147,12 +147,25 @@ impl NodeSide {
                 }
             }
         }
-        let hidden = |spec: &Spec| spec.target_kind == TargetKind::Ip && spec.machines.is_empty();
+        // Machines that are not of the VPC have no groups there.
+        let is_elsewhere = |spec: &Spec| {
+            let mut addresses = spec.listeners.values().flat_map(|listening| &listening.backend.addresses);
+            settings.members == MemberReports::Each
+                && !addresses.any(|(address, _)| subnets::contain(shared, *address))
+        };
+        let hidden = |spec: &Spec| {
+            spec.target_kind == TargetKind::Ip && spec.machines.is_empty() && !is_elsewhere(spec)
+        };
         if settings.node_rules != NodeRules::Off && self.groups.is_empty() && specs.values().any(hidden) {
-            self.told.push(
-                "it is not known on which machines the pods run, so that nothing is opened there: name the nodes' groups in the configuration"
-                    .to_owned(),
-            );
+            let told = match settings.members {
+                MemberReports::None => {
+                    "it is not known on which machines the pods run, so that nothing is opened there: name the nodes' groups in the configuration"
+                }
+                MemberReports::Each => {
+                    "it is not known which instances have its members' addresses, so that nothing is opened there: members need a providerID, or others see to it"
+                }
+            };
+            self.told.push(told.to_owned());
         }
         self.told.sort_unstable();
         self.told.truncate(1);

@@ -6,27 +6,29 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use portcullis_core::{
-    Address, Enforcement, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Reach, Report, Target,
-    Want,
+    Address, Duty, Enforcement, LoadBalancer, MemberReport, Members, Outcome, Owner, PlanView, Problem,
+    Reach, Report, Target, Want,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use super::asked::{Asked, TargetKind};
-use super::decide::Next;
+use super::clock::Clock;
+use super::decide::{self, Next};
 use super::execute::{self, Seen};
 use super::look::Look;
+use super::members::{self, Followed};
 use super::node_side::NodeSide;
 use super::refresh::{self, Known, KnownTags, Recent, owner_of};
 use super::round::{self, Progress, Wanted};
-use super::settings::Settings;
+use super::settings::{MemberReports, Settings};
 use super::simulation::{NoPlan, Simulation};
 use super::snapshot::{Balancer, Group, Holding, Snapshot};
 use super::spec::{Machines, Spec};
 use super::step::{Made, Place, Step};
 use super::{names, view};
 use crate::client::{CallError, Cause, Client, TAGGED};
-use crate::model::TargetState;
+use crate::model::{LoadBalancer as LoadBalancerOfAws, SecurityGroup, TargetState};
 
 /// AWS may tell the old for so long after a change.
 const SETTLING: Duration = Duration::from_secs(60);
@@ -45,6 +47,7 @@ pub struct Provider(Arc<Inner>);
 struct Inner {
     client: Client,
     settings: Settings,
+    clock: Clock,
     state: Mutex<State>,
     /// Who holds it does what is shared by all.
     shared: tokio::sync::Mutex<()>,
@@ -73,6 +76,8 @@ struct State {
     surprises: usize,
     /// What was last said about whether source ranges keep anybody out: rules of others may change it.
     said: BTreeMap<Owner, Enforcement>,
+    /// Owners whose members somebody waits for.
+    followed: BTreeMap<Owner, Followed>,
     /// How far what is written on its objects was read, of owners with many.
     read: BTreeMap<Owner, usize>,
 }
@@ -122,6 +127,18 @@ impl State {
             self.tags.insert(id, tags.clone());
         }
         step.take_in(place, made, &mut self.snapshot);
+        self.note_draining(step);
+    }
+
+    /// Who was taken out has what it had, until AWS says otherwise: where somebody waits for that, it is no guess to say so.
+    fn note_draining(&mut self, step: &Step) {
+        let Step::Deregister { pool, targets } = step else { return };
+        if self.followed.is_empty() {
+            return;
+        }
+        self.followed.values_mut().for_each(|followed| followed.deregistered(targets));
+        let Some(found) = self.snapshot.pool(pool).and_then(|pool| pool.targets.as_mut()) else { return };
+        found.extend(targets.iter().map(|target| (target.clone(), TargetState::Draining)));
     }
 
     /// What was not there, or not as needed, may be by the next time: whoever was told of it may have mended it.
@@ -160,9 +177,15 @@ impl State {
 impl Provider {
     /// A provider that calls by this client.
     pub fn new(client: Client, settings: Settings) -> Self {
+        Self::with_clock(client, settings, Clock::default())
+    }
+
+    /// The same, by this clock.
+    pub fn with_clock(client: Client, settings: Settings, clock: Clock) -> Self {
         Provider(Arc::new(Inner {
             client,
             settings,
+            clock,
             state: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
             looking: tokio::sync::Mutex::default(),
@@ -177,6 +200,12 @@ impl Provider {
     /// What is said for all load balancers.
     pub fn settings(&self) -> &Settings {
         &self.0.settings
+    }
+
+    /// Whether nobody wants anything of it any more.
+    pub(super) fn is_idle(&self) -> bool {
+        let state = self.state();
+        state.wanted.present.is_empty() && state.wanted.gone.is_empty()
     }
 
     /// What every owner has. With `members`, it is also looked at who is sent to, which takes a call for each target group.
@@ -231,6 +260,62 @@ impl Provider {
 
     pub(super) fn spec(&self, want: &Want, wanted: &LoadBalancer) -> Result<(Spec, Vec<String>), Problem> {
         Spec::new(want, wanted, &self.0.settings)
+    }
+
+    /// Follows the members of a want, where somebody waits for them. What is to be told about it.
+    fn follow(&self, want: &Want) -> Option<String> {
+        let mut state = self.state();
+        let before = state.followed.remove(&want.owner);
+        let Target::Present(wanted) = &want.target else { return None };
+        if self.0.settings.members == MemberReports::None {
+            return None;
+        }
+        let (kind, _) = Asked::members(&want.parameters);
+        let (hold, told) = members::hold(&want.parameters);
+        // One that did not run yet is looked at again: somebody waits for it.
+        let serving = wanted.members().iter().filter(|member| member.duty() == Duty::Serve);
+        let shared = &mut state.snapshot.shared;
+        for id in serving.filter_map(|member| super::spec::instance_id(member.reference()?)) {
+            if !shared.instances.contains_key(id) {
+                shared.looked_for.remove(id);
+            }
+        }
+        let followed = Followed::new(before, wanted.clone(), kind, hold);
+        state.followed.insert(want.owner.clone(), followed);
+        told
+    }
+
+    /// Looks at how members do that somebody waits for: one call for each target group.
+    async fn look_at_members(&self, owner: &Owner) -> Result<(), CallError> {
+        let looks: BTreeSet<Look> = {
+            let state = self.state();
+            let holding = state.snapshot.holdings.get(owner).filter(|_| state.followed.contains_key(owner));
+            let Some(holding) = holding else { return Ok(()) };
+            holding.pools.keys().map(|arn| Look::Targets(arn.clone())).collect()
+        };
+        self.look(&looks).await
+    }
+
+    /// Where the members of an owner are, as far as that is known, and as it was said last.
+    fn members_of(&self, state: &mut State, owner: &Owner) -> (Vec<MemberReport>, Vec<MemberReport>) {
+        let Some(followed) = state.followed.get_mut(owner) else { return Default::default() };
+        let empty = Holding::default();
+        let holding = state.snapshot.holdings.get(owner).map_or(&empty, |holding| holding);
+        let name = state.wanted.present.get(owner).map(|spec| spec.name.clone());
+        let balancer = decide::balancer(holding, &name.unwrap_or_else(|| names::load_balancer(owner)));
+        let now =
+            followed.look(holding, balancer, (&state.snapshot.shared, &self.0.settings), self.0.clock.now());
+        (now, followed.said.clone())
+    }
+
+    /// Says where members are.
+    fn say_members(&self, owner: &Owner) -> Vec<MemberReport> {
+        let mut state = self.state();
+        let (now, _) = self.members_of(&mut state, owner);
+        if let Some(followed) = state.followed.get_mut(owner) {
+            followed.said.clone_from(&now);
+        }
+        now
     }
 
     fn addresses(&self, owner: &Owner) -> Vec<Address> {
@@ -569,16 +654,20 @@ impl Provider {
             Some(found) => client.tags(std::slice::from_ref(&found.arn)).await?,
             None => BTreeMap::new(),
         };
+        let is_here = |vpc: &str| vpc.is_empty() || vpc == self.0.settings.vpc;
         let mut state = self.state();
         let recent = state.recent();
         for seen in seen {
             let Seen::Own(_, groups) = seen else { continue };
-            for group in groups.into_iter().filter(|group| !recent.gone.contains(&group.id)) {
+            // What is in other VPCs is for whoever looks after these, and knows who lets it in there.
+            let is_left = |group: &SecurityGroup| is_here(&group.vpc) && !recent.gone.contains(&group.id);
+            for group in groups.into_iter().filter(is_left) {
                 let holding = state.snapshot.holding(owner);
                 holding.groups.insert(group.id.clone(), Group { group, seen: true });
             }
         }
-        if let Some(balancer) = balancer.filter(|found| !recent.gone.contains(&found.arn)) {
+        let is_left = |found: &LoadBalancerOfAws| is_here(&found.vpc) && !recent.gone.contains(&found.arn);
+        if let Some(balancer) = balancer.filter(is_left) {
             let tags = tags.remove(&balancer.arn).unwrap_or_default();
             if owner_of(&tags, &self.0.settings.cluster).as_ref() == Some(owner) {
                 let arn = balancer.arn.clone();
@@ -721,7 +810,13 @@ impl portcullis_core::Provider for Provider {
     }
 
     async fn sync(&self, want: &Want) -> Report {
-        let stopped = |outcome| Report { addresses: self.addresses(&want.owner), ..Report::new(outcome) };
+        let owner = &want.owner;
+        let stopped = |outcome| Report {
+            addresses: self.addresses(owner),
+            members: self.say_members(owner),
+            ..Report::new(outcome)
+        };
+        let followed = self.follow(want);
         if let Err(error) = self.look_for_adopted(want).await {
             return stopped(failed(&want.owner, &error));
         }
@@ -729,13 +824,22 @@ impl portcullis_core::Provider for Provider {
             Ok(told) => told,
             Err(problem) => return stopped(Outcome::Blocked(problem)),
         };
-        let (outcome, next) = self.work(&want.owner).await;
-        let addresses = self.addresses(&want.owner);
+        if let Err(error) = self.look_at_members(owner).await {
+            return stopped(failed(owner, &error));
+        }
+        let (outcome, next) = self.work(owner).await;
+        let addresses = self.addresses(owner);
         if let Some(said) = &next.enforcement {
             self.state().said.insert(want.owner.clone(), said.clone());
         }
-        let mut report =
-            Report { outcome, addresses, told, enforcement: next.enforcement, members: Vec::new() };
+        let mut report = Report {
+            outcome,
+            addresses,
+            told,
+            enforcement: next.enforcement,
+            members: self.say_members(owner),
+        };
+        report.told.extend(followed);
         report.told.extend(next.told);
         report
     }
@@ -754,6 +858,7 @@ impl portcullis_core::Provider for Provider {
         state.progress.verified.remove(owner);
         state.read.remove(owner);
         state.said.remove(owner);
+        state.followed.remove(owner);
         state.doubt(owner);
     }
 
@@ -777,12 +882,25 @@ impl portcullis_core::Provider for Provider {
         if is_wanted {
             self.look(&[Look::Subnets].into()).await.map_err(|error| unseen(&error))?;
         }
-        let state = self.state();
+        let followed: Vec<Owner> = self.state().followed.keys().cloned().collect();
+        for owner in &followed {
+            // What could not be seen is still known as it was.
+            if let Err(error) = self.look_at_members(owner).await {
+                warn!(%owner, %error, "it is not known how its members do");
+            }
+        }
+        let mut state = self.state();
+        let changed = |owner: &&Owner| {
+            let (now, said) = self.members_of(&mut state, owner);
+            now != said
+        };
+        let changed: BTreeSet<Owner> = followed.iter().filter(changed).cloned().collect();
         let nodes = self.nodes(&state);
         let owners = state.wanted.present.keys();
         let is_wrong = |owner: &&Owner| {
             let next = self.next(&state, owner, &nodes);
             !next.is_done()
+                || changed.contains(*owner)
                 || state.said.get(*owner).is_some_and(|said| Some(said) != next.enforcement.as_ref())
         };
         let wrong: Vec<Owner> = owners.filter(is_wrong).cloned().collect();

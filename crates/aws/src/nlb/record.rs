@@ -194,7 +194,7 @@ impl Record {
             Seen::PoolAttributes(arn, found) => {
                 self.target_groups.entry(arn).and_modify(|known| known.attributes = found);
             }
-            Seen::Targets(arn, found) => {
+            Seen::Targets(arn, found, _) => {
                 self.target_groups.entry(arn).and_modify(|known| known.targets = found);
             }
             Seen::Groups(_, found) | Seen::Own(_, found) => self.security_groups.extend(found),
@@ -261,7 +261,7 @@ impl Record {
             Look::Listeners(arn) => Seen::Listeners(arn.clone(), balancer(arn)?.listeners.clone()),
             Look::Attributes(arn) => Seen::Attributes(arn.clone(), balancer(arn)?.attributes.clone()),
             Look::PoolAttributes(arn) => Seen::PoolAttributes(arn.clone(), pool(arn)?.attributes.clone()),
-            Look::Targets(arn) => Seen::Targets(arn.clone(), pool(arn)?.targets.clone()),
+            Look::Targets(arn) => Seen::Targets(arn.clone(), pool(arn)?.targets.clone(), BTreeMap::new()),
             // A plan answers these itself.
             Look::Groups(owner) | Look::Whose(owner) | Look::Leftovers(owner) => {
                 return Err(owner.to_string());

@@ -131,7 +131,12 @@ impl Everything {
         tags: &mut KnownTags,
         recent: &Recent,
     ) {
-        tags.extend(self.tags);
+        // Of others it is enough to know that they are: there may be very many, and many who look after a cluster each.
+        let kept = self.tags.into_iter().map(|(arn, found)| {
+            let is_own = owner_of(&found, cluster).is_some();
+            (arn, if is_own { found } else { Tags::new() })
+        });
+        tags.extend(kept);
         let arns =
             self.balancers.iter().map(|found| &found.arn).chain(self.pools.iter().map(|pool| &pool.arn));
         let arns: BTreeSet<&String> = arns.collect();

@@ -57,10 +57,10 @@ pub(super) fn ports(spec: &Spec) -> BTreeSet<(&'static str, u16)> {
 
 /// The ports of targets, each of which may have its own; where none is there yet, the one they will have.
 fn target_ports(backend: &Backend) -> BTreeSet<u16> {
-    if backend.addresses.is_empty() {
+    if backend.addresses.is_empty() && backend.aside.is_empty() {
         return BTreeSet::from([backend.port]);
     }
-    backend.addresses.iter().map(|(_, port)| *port).collect()
+    backend.addresses.iter().chain(&backend.aside).map(|(_, port)| *port).collect()
 }
 
 /// Where targets are checked.
@@ -87,7 +87,9 @@ pub(super) fn target_peers(
     node_groups: &BTreeSet<String>,
     shared: &Shared,
 ) -> Option<BTreeSet<Peer>> {
-    let targets = spec.listeners.values().flat_map(|listening| &listening.backend.addresses);
+    let backends = spec.listeners.values().map(|listening| &listening.backend);
+    // Who is not sent to any more may have connections.
+    let targets = backends.flat_map(|backend| backend.addresses.iter().chain(&backend.aside));
     peers(spec.target_kind, targets.map(|(address, _)| *address).collect(), node_groups, shared)
 }
 

@@ -37,6 +37,19 @@ pub struct Settings {
     pub subnets: Vec<String>,
     /// What is written on everything besides.
     pub tags: Tags,
+    /// Whether it is told of each member where it is.
+    pub members: MemberReports,
+}
+
+/// Whether it is told of each member where it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemberReports {
+    /// Nobody asks: nodes come and go without waiting for load balancers.
+    #[default]
+    None,
+    /// Somebody waits for them: how each does is looked at in every sync, by a call for each target group. Their checks are
+    /// what listeners say, whatever they are.
+    Each,
 }
 
 /// How the nodes' groups are opened for load balancers.
@@ -75,6 +88,7 @@ impl Settings {
             groups_per_load_balancer: 5,
             subnets: Vec::new(),
             tags: Tags::new(),
+            members: MemberReports::None,
         })
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use portcullis_core::Owner;
 
+use super::settings::{MemberReports, Settings};
 use crate::model::{
     Attributes, Instance, Listener, LoadBalancer, RouteTable, SecurityGroup, Subnet, Tags, Target,
     TargetGroup, TargetState,
@@ -65,6 +66,8 @@ pub(super) struct Pool {
     pub(super) attributes: Option<Attributes>,
     /// How each of them does.
     pub(super) targets: Option<BTreeMap<Target, TargetState>>,
+    /// What AWS says of those who are not well, where somebody is told of them.
+    pub(super) reasons: BTreeMap<Target, String>,
     /// Those who were added while it was in use, or were not well when it was looked at: it is not known whether packets
     /// get through to them.
     pub(super) unproven: BTreeSet<Target>,
@@ -86,6 +89,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    /// A machine that can be sent to. Where members are told of, one that is elsewhere keeps nobody else out.
+    pub(super) fn machine(&self, id: &str, settings: &Settings) -> Option<&Instance> {
+        let is_here = |found: &&Instance| found.vpc.is_empty() || found.vpc == settings.vpc;
+        self.instances.get(id).filter(|found| settings.members == MemberReports::None || is_here(found))
+    }
+
     /// Whether a group was looked for, whether it is there or not.
     pub(super) fn knows(&self, group: &str) -> bool {
         self.groups.contains_key(group) || self.named.contains(group)

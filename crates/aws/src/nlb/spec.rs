@@ -5,14 +5,15 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use portcullis_core::{
-    Family, HealthPort, Listener, ListenerProtocol, LoadBalancer, Owner, Peer as CorePeer, Probe, Problem,
-    Scheme, Target, Want,
+    Duty, Family, HealthPort, Listener, ListenerProtocol, LoadBalancer, Member, Owner, Peer as CorePeer,
+    Probe, Problem, Scheme, Target, Want,
 };
 use smol_str::SmolStr;
 
 use super::asked::{Asked, Health, PREFIX, TargetKind};
+use super::members;
 use super::names;
-use super::settings::{NodeRules, Settings};
+use super::settings::{MemberReports, NodeRules, Settings};
 use crate::ProbeMode;
 use crate::model::{Attributes, HealthCheck, Peer, Tags};
 
@@ -28,6 +29,8 @@ pub(super) struct Spec {
     /// The machines that packets go to: they are the targets, or the targets run on them. Those who have the same share
     /// them.
     pub(super) machines: Arc<Machines>,
+    /// Those of them that are not to be sent to any more. What they have goes on, so that they are still let in.
+    pub(super) aside: Machines,
     /// By their ports.
     pub(super) listeners: BTreeMap<u16, Listening>,
     /// Who may connect.
@@ -64,6 +67,8 @@ pub(super) struct Backend {
     pub(super) health: HealthCheck,
     /// The addresses that are sent to, each with its port, where these are the targets.
     pub(super) addresses: BTreeSet<(IpAddr, u16)>,
+    /// Those that are not sent to any more, and may have something still.
+    pub(super) aside: BTreeSet<(IpAddr, u16)>,
 }
 
 /// Machines by their ids.
@@ -117,12 +122,18 @@ impl Spec {
         let subnets = if asked.subnets.is_empty() { settings.subnets.clone() } else { asked.subnets };
         let hosts = match asked.target_kind {
             TargetKind::Instance => wanted.members(),
+            // Addresses may be of machines themselves.
+            TargetKind::Ip if settings.members == MemberReports::Each => wanted.members(),
             TargetKind::Ip => nodes,
         };
-        let ids = hosts.iter().filter_map(|member| instance_id(member.reference()?));
-        let machines: Machines = ids.map(SmolStr::new).collect();
+        let ids = |hosts: &[&Member]| -> Machines {
+            hosts.iter().filter_map(|member| instance_id(member.reference()?)).map(SmolStr::new).collect()
+        };
+        let machines = ids(&hosts.iter().collect::<Vec<_>>());
+        let aside = hosts.iter().filter(|member| member.duty() != Duty::Serve).collect::<Vec<_>>();
         let spec = Spec {
             machines: Arc::new(machines),
+            aside: ids(&aside),
             owner: owner.clone(),
             uid: uid.clone(),
             name: asked.name.unwrap_or_else(|| names::load_balancer(owner)),
@@ -342,9 +353,9 @@ fn listening(
         "TLS" if !asked.backend_tls => "TCP",
         other => other,
     };
-    let (addresses, ip_address_type) = match asked.target_kind {
-        TargetKind::Instance => (BTreeSet::new(), "ipv4"),
-        TargetKind::Ip => addresses(wanted, listener),
+    let ((addresses, aside), ip_address_type) = match asked.target_kind {
+        TargetKind::Instance => (Sides::default(), "ipv4"),
+        TargetKind::Ip => addresses(wanted, listener, settings),
     };
     Listening {
         protocol,
@@ -357,25 +368,31 @@ fn listening(
             ip_address_type,
             health: health(listener, asked, settings, told),
             addresses,
+            aside,
         },
     }
 }
 
 /// Where the members of a listener are. They have one family or both; a target group has one. Where nobody is there, it is the
 /// one that members will have, so that nothing changes with the last of them.
-fn addresses(wanted: &LoadBalancer, listener: &Listener) -> (BTreeSet<(IpAddr, u16)>, &'static str) {
+fn addresses(wanted: &LoadBalancer, listener: &Listener, settings: &Settings) -> (Sides, &'static str) {
     let has = |family| {
         let members = wanted.members();
         let mut there = members.iter().map(|member| member.address(family).is_some());
         if members.is_empty() { wanted.families().contains(&family) } else { there.any(|has| has) }
     };
     let family = if has(Family::V4) || !has(Family::V6) { Family::V4 } else { Family::V6 };
-    let found = wanted.members().iter().filter_map(|member| {
-        let address = member.address(family)?;
-        Some((address, member.port(listener)))
-    });
-    (found.collect(), if family == Family::V4 { "ipv4" } else { "ipv6" })
+    let (mut served, mut aside) = Sides::default();
+    for member in wanted.members() {
+        let Some(address) = members::address(member, family, settings.members) else { continue };
+        let side = if member.duty() == Duty::Serve { &mut served } else { &mut aside };
+        side.insert((address, member.port(listener)));
+    }
+    ((served, aside), if family == Family::V4 { "ipv4" } else { "ipv6" })
 }
+
+/// Addresses with their ports: who is sent to, and who is not any more.
+type Sides = (BTreeSet<(IpAddr, u16)>, BTreeSet<(IpAddr, u16)>);
 
 /// The machine in a provider id: `aws:///eu-west-1a/i-0a1b`.
 pub(crate) fn instance_id(reference: &str) -> Option<&str> {
@@ -404,13 +421,13 @@ fn health(listener: &Listener, asked: &Asked, settings: &Settings, told: &mut Ve
     let nodes = asked.target_kind == TargetKind::Instance;
     let udp = listener.protocol() == ListenerProtocol::Udp;
     let usual = match listener.health_check() {
-        Some(check) if nodes => {
+        Some(check) if nodes || settings.members == MemberReports::Each => {
             let (protocol, path) = match check.probe() {
                 Probe::Tcp => ("TCP", None),
                 Probe::Http { path } => ("HTTP", Some(path.clone())),
                 Probe::Https { path } => ("HTTPS", Some(path.clone())),
             };
-            HealthCheck {
+            let check = HealthCheck {
                 protocol: protocol.to_owned(),
                 port: match check.port() {
                     HealthPort::Traffic => "traffic-port".to_owned(),
@@ -421,7 +438,8 @@ fn health(listener: &Listener, asked: &Asked, settings: &Settings, told: &mut Ve
                 timeout: u32::try_from(check.timeout().as_secs()).unwrap_or(6),
                 healthy: check.healthy_threshold().into(),
                 unhealthy: check.unhealthy_threshold().into(),
-            }
+            };
+            within_limits(&check, listener, told)
         }
         // A port for UDP does not answer a check; that of the node's proxy does.
         _ if nodes && (settings.probe == ProbeMode::Shared || udp) => shared,
@@ -434,6 +452,31 @@ fn health(listener: &Listener, asked: &Asked, settings: &Settings, told: &mut Ve
         ));
     }
     changed(usual, &asked.health)
+}
+
+/// The same check as AWS does it: at its paces, and with its counts.
+fn within_limits(check: &HealthCheck, listener: &Listener, told: &mut Vec<String>) -> HealthCheck {
+    let interval = check.interval.clamp(5, 300);
+    let within = HealthCheck {
+        interval,
+        timeout: check.timeout.clamp(2, 120).min(interval),
+        healthy: check.healthy.clamp(2, 10),
+        unhealthy: check.unhealthy.clamp(2, 10),
+        ..check.clone()
+    };
+    let numbers = [
+        ("interval", check.interval, within.interval),
+        ("timeout", check.timeout, within.timeout),
+        ("healthy threshold", check.healthy, within.healthy),
+        ("unhealthy threshold", check.unhealthy, within.unhealthy),
+    ];
+    for (what, asked, is) in numbers.into_iter().filter(|(_, asked, is)| asked != is) {
+        let port = listener.port();
+        told.push(format!(
+            "the health check of port {port} has the {what} {is} instead of {asked}: AWS has limits"
+        ));
+    }
+    within
 }
 
 fn changed(usual: HealthCheck, asked: &Health) -> HealthCheck {

@@ -168,3 +168,16 @@ pub(super) fn contain(shared: &Shared, address: IpAddr) -> bool {
         shared.subnets.iter().flatten().flat_map(|subnet| subnet.range.iter().chain(&subnet.ranges6));
     ranges.any(|range| range.contains(address))
 }
+
+/// Whether an address is one of those that AWS sends to outside of the VPC, over what connects it to others.
+pub(super) fn is_private(address: IpAddr) -> bool {
+    const RANGES: [&str; 4] = ["10.0.0.0/8", "100.64.0.0/10", "172.16.0.0/12", "192.168.0.0/16"];
+    RANGES
+        .iter()
+        .any(|range| range.parse::<portcullis_core::Cidr>().is_ok_and(|range| range.contains(address)))
+}
+
+/// Whether AWS sends to an address at all.
+pub(super) fn can_be_target(shared: &Shared, address: IpAddr) -> bool {
+    is_private(address) || contain(shared, address)
+}

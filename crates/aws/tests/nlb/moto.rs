@@ -1,12 +1,14 @@
 //! The provider against moto: an independent reading of AWS's wire format.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime};
 
-use portcullis_aws::Provider;
-use portcullis_core::{Address, Listener, ListenerProtocol, Outcome, Provider as _, Target, Want};
+use portcullis_aws::{MemberReports, NodeRules, Provider};
+use portcullis_core::{Address, Duty, Listener, ListenerProtocol, Outcome, Provider as _, Target, Want};
 use portcullis_testkit::AwsSite;
 use portcullis_testkit::parts::AwsSimulator;
 
+use crate::members::{Plane, states};
 use crate::scene::{Account, Service, gone};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -296,4 +298,49 @@ async fn addresses_of_pods() {
     assert!(groups.contains("<cidrIp>10.0.2.0/24<") && groups.contains("<fromPort>9191<"), "{groups}");
     assert!(!groups.contains("<fromPort>9090<"), "{groups}");
     moto.takes_it_away("Managed").await;
+}
+
+/// What a control plane needs, in AWS's wire format: checks by HTTPS, instances and addresses, and how
+/// members do. It tells of no zones, so that addresses elsewhere cannot be known again here.
+#[tokio::test(flavor = "multi_thread")]
+async fn members_of_a_control_plane() {
+    let moto = Moto::start();
+    let account =
+        Account { region: "us-east-1", key: "test", secret: "test", url: &moto.url, vpc: &moto.site.vpc };
+    let provider = || {
+        account.provider_with("Managed", |settings| {
+            settings.members = MemberReports::Each;
+            settings.node_rules = NodeRules::Exact;
+        })
+    };
+    let leave = Duty::Leave { by: SystemTime::now() + Duration::from_secs(600) };
+    let machine = moto.site.nodes[0].as_str();
+    for (kind, one, two) in
+        [("instance", machine, moto.site.nodes[1].as_str()), ("ip", "10.0.1.77", "10.0.2.78")]
+    {
+        let mut plane = Plane {
+            kind,
+            members: vec![("one", one, Duty::Serve), ("two", two, Duty::Serve)],
+            hold: Some(0),
+            ..Plane::default()
+        };
+        let acting = provider();
+        let report = acting.sync(&plane.want("demo")).await;
+        assert_eq!(report.outcome, Outcome::Done, "{report:?}");
+        let found = moto.targets();
+        assert_eq!(found, [one, two].map(|id| (id.to_owned(), "6443".to_owned())).into());
+        assert_eq!(moto.nodes().matches("<fromPort>6443").count(), usize::from(kind == "instance"));
+        let pools = moto.site.elb("Action=DescribeTargetGroups");
+        assert_eq!(AwsSite::text(&pools, "HealthCheckPath"), "/readyz");
+        let known = acting.sync(&plane.want("demo")).await;
+        assert_eq!(states(&known), ["one active", "two active"], "{kind}: {:?}", known.members);
+        plane.members[0].2 = leave;
+        acting.sync(&plane.want("demo")).await;
+        // Another process, which knows nothing: here targets are gone at once.
+        assert_eq!(states(&provider().sync(&plane.want("demo")).await), ["one removed", "two active"]);
+        assert_eq!(moto.targets(), [(two.to_owned(), "6443".to_owned())].into());
+        let gone = Want { target: Target::Gone, ..plane.want("demo") };
+        assert_eq!(provider().sync(&gone).await.outcome, Outcome::Done);
+        assert_eq!(moto.groups().matches("<groupName>").count(), moto.untouched);
+    }
 }

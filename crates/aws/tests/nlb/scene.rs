@@ -44,15 +44,20 @@ impl Account<'_> {
         global: &str,
         change: impl FnOnce(&mut Settings),
     ) -> Provider {
+        let (client, mut settings) = self.parts(limits, global);
+        change(&mut settings);
+        Provider::new(client, settings)
+    }
+
+    /// What a provider is made from.
+    pub(crate) fn parts(self, limits: Limits, global: &str) -> (Client, Settings) {
         let credentials = Credentials::new(self.key, self.secret, None, None, "test");
         let (config, _) = CloudConfig::parse(&format!("[Global]\n{global}\n")).unwrap();
         let endpoint = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| self.url.to_owned());
         let endpoints = Endpoints::new(self.region, &config, endpoint).unwrap();
         let options = Options { limits, pause: Duration::from_millis(1), ..Options::default() };
         let client = Client::new(SharedCredentialsProvider::new(credentials), endpoints, options);
-        let mut settings = Settings::new("demo", self.vpc, &config).unwrap();
-        change(&mut settings);
-        Provider::new(client, settings)
+        (client, Settings::new("demo", self.vpc, &config).unwrap())
     }
 }
 

@@ -10,7 +10,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource};
-use portcullis_core::{Enforcement, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want};
+use portcullis_core::{
+    Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want,
+};
 use portcullis_kube_api::cluster::{
     Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,
     MemberStatus, ProviderSpec, is_moving_away, is_paused, set_condition,
@@ -44,6 +46,9 @@ pub struct InfrastructureSettings {
     pub host: String,
 }
 
+/// So many looks at everything by few calls come before one at all of each.
+const CLOSE: u64 = 12;
+
 /// How long is waited after a failure, at first and at most.
 const BACKOFF: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(300));
 
@@ -65,6 +70,8 @@ struct Context<P, S> {
     queue: Arc<Queue<Key>>,
     events: Events,
     failures: Mutex<HashMap<Key, u32>>,
+    /// What was told of each last: it is told once, however often it is looked at.
+    told: Mutex<HashMap<Key, Vec<String>>>,
     /// Whose what is, so that news of an owner find their object.
     owners: Mutex<HashMap<Owner, Key>>,
 }
@@ -107,6 +114,7 @@ where
             objects: Arc::clone(&objects),
             queue: Arc::clone(&queue),
             failures: Mutex::default(),
+            told: Mutex::default(),
             owners: Mutex::default(),
             client: client.clone(),
             provider,
@@ -146,20 +154,38 @@ where
 
     /// Finds what somebody else changed, now and then.
     async fn look_at_all(&self) {
-        loop {
+        for round in 1_u64.. {
             sleep(self.settings.resync).await;
             match self.provider.look_at_all().await {
-                Ok(wrong) => {
-                    let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
-                    wrong
-                        .iter()
-                        .filter_map(|owner| owners.get(owner))
-                        .for_each(|key| self.queue.add(key.clone()));
-                }
+                Ok(wrong) => wrong.iter().for_each(|owner| self.tell(owner)),
                 Err(problem) => {
                     warn!(kind = self.settings.kind.kind, %problem, "load balancers cannot be looked at");
                 }
             }
+            if round.is_multiple_of(CLOSE) {
+                self.look_closely().await;
+            }
+        }
+    }
+
+    /// Looks at all of each, one after the other.
+    async fn look_closely(&self) {
+        let owners: Vec<Owner> =
+            self.owners.lock().unwrap_or_else(PoisonError::into_inner).keys().cloned().collect();
+        for owner in owners {
+            match self.provider.look_closely(&owner).await {
+                Ok(true) => self.tell(&owner),
+                Ok(false) => {}
+                Err(problem) => warn!(%owner, %problem, "a load balancer cannot be looked at"),
+            }
+        }
+    }
+
+    /// There is news of an owner.
+    fn tell(&self, owner: &Owner) {
+        let owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(key) = owners.get(owner) {
+            self.queue.add(key.clone());
         }
     }
 
@@ -224,7 +250,11 @@ where
             let words = problem.to_string();
             self.events.tell_of(&reference, Weight::Warning, "LoadBalancerBlocked", &words).await;
         }
-        for told in &report.told {
+        let before = {
+            let mut known = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+            known.insert(key(object), report.told.clone()).unwrap_or_default()
+        };
+        for told in report.told.iter().filter(|told| !before.contains(told)) {
             let reference = object.object_ref(self.objects.resource());
             self.events.tell_of(&reference, Weight::Warning, "LoadBalancerNotAsAsked", told).await;
         }
@@ -254,7 +284,7 @@ where
                 owner,
                 uid: object.metadata.uid.clone().unwrap_or_default(),
                 target: Target::Gone,
-                parameters: std::collections::BTreeMap::new(),
+                parameters: object.spec.place(),
                 nodes: Arc::default(),
             };
             match self.provider.sync(&want).await.outcome {
@@ -284,6 +314,7 @@ where
 
     /// Nobody says any more what is wanted; what is there stays.
     fn forget(&self, key: &Key) {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
         let mut owners = self.owners.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<Owner> =
             owners.iter().filter(|(_, of)| *of == key).map(|(owner, _)| owner.clone()).collect();
@@ -361,6 +392,15 @@ where
     }
 }
 
+fn member_status(member: &MemberReport) -> MemberStatus {
+    MemberStatus {
+        name: member.name.clone(),
+        status: member.state.to_string(),
+        connections: member.connections,
+        message: member.told.clone(),
+    }
+}
+
 /// What a provider's report means for its object.
 fn status<S>(
     object: &Thing<S, InfrastructureStatus>,
@@ -384,18 +424,8 @@ fn status<S>(
     if report.outcome == Outcome::Done {
         status.allowed_source_ranges.clone_from(&assignment.allowed_source_ranges);
     }
-    let told = report
-        .members
-        .iter()
-        .map(|member| MemberStatus {
-            name: member.name.clone(),
-            status: member.state.to_string(),
-            connections: member.connections,
-            message: member.told.clone(),
-        })
-        .collect();
     if has_looked {
-        status.members = told;
+        status.members = report.members.iter().map(member_status).collect();
     }
     let mut say = |type_: &str, state: &str, reason: &str, message: &str| {
         set_condition(&mut status.conditions, type_, state, reason, message, generation, now);

@@ -11,6 +11,7 @@ mod endpoints;
 mod machines;
 mod members;
 mod moves;
+mod nlb;
 mod scene;
 mod templates;
 mod trouble;

@@ -65,7 +65,7 @@ pub(crate) struct Scene {
 }
 
 /// Who looks after it, until it is dropped.
-pub(crate) struct Running(JoinHandle<()>);
+pub(crate) struct Running(pub(crate) JoinHandle<()>);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -128,11 +128,23 @@ impl Scene {
 
     /// A Machine of a cluster with these labels, whose infrastructure has this address.
     pub(crate) fn machine(&self, cluster: &str, name: &str, address: &str, labels: Value) {
+        self.machine_known_as(&format!("lab://{}/{name}", self.name), cluster, name, address, labels);
+    }
+
+    /// The same, which the place where it runs knows by this.
+    pub(crate) fn machine_known_as(
+        &self,
+        provider_id: &str,
+        cluster: &str,
+        name: &str,
+        address: &str,
+        labels: Value,
+    ) {
         self.apply(json!({
             "apiVersion": "infrastructure.cluster.x-k8s.io/v1",
             "kind": "LabMachine",
             "metadata": {"name": name},
-            "spec": {"providerID": format!("lab://{}/{name}", self.name)},
+            "spec": {"providerID": provider_id},
             "status": {
                 "initialization": {"provisioned": true},
                 "addresses": [{"type": "InternalIP", "address": address}],

@@ -157,6 +157,11 @@ pub trait ProviderSpec: Default + serde::de::DeserializeOwned {
 
     /// What that means, in words of the core.
     fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable>;
+
+    /// What says where the load balancer is, also when nothing is asked of it any more.
+    fn place(&self) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
 }
 
 /// What AWS is told of a load balancer has these keys, as the annotations of Services have them.
@@ -213,25 +218,30 @@ impl ProviderSpec for AwsNlbSpec {
             TargetType::Ip => "ip",
         };
         say("nlb-target-type", Some(target.to_owned()));
-        let mut of_targets = BTreeMap::from([(
-            "deregistration_delay.timeout_seconds".to_owned(),
-            assignment.drain_timeout_seconds.min(3600).to_string(),
-        )]);
+        // What is left when its time is over is ended: AWS would leave it otherwise.
+        let mut of_targets = BTreeMap::from([
+            (
+                "deregistration_delay.timeout_seconds".to_owned(),
+                assignment.drain_timeout_seconds.min(3600).to_string(),
+            ),
+            ("deregistration_delay.connection_termination.enabled".to_owned(), true.to_string()),
+        ]);
         let flags = [
             ("preserve_client_ip.enabled", self.preserve_client_ip),
             ("proxy_protocol_v2.enabled", self.proxy_protocol),
         ];
         of_targets.extend(flags.iter().filter_map(|(key, on)| Some(((*key).to_owned(), (*on)?.to_string()))));
         say("target-group-attributes", Some(pairs(&of_targets)));
-        for (key, value) in [
-            (AWS_VPC, self.vpc.clone()),
-            (AWS_REGION, self.region.clone()),
-            (AWS_HOLD, self.hold_seconds.map(|seconds| seconds.to_string())),
-        ] {
-            parameters.extend(value.map(|value| (key.to_owned(), value)));
-        }
+        parameters.extend(self.place());
+        parameters.extend(self.hold_seconds.map(|seconds| (AWS_HOLD.to_owned(), seconds.to_string())));
         let wanted = assignment.load_balancer(scheme, families.iter().copied())?;
         Ok(want(owner, uid, wanted, parameters))
+    }
+
+    fn place(&self) -> BTreeMap<String, String> {
+        let said = [(AWS_VPC, &self.vpc), (AWS_REGION, &self.region)];
+        let said = said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value.clone()?)));
+        said.filter(|(_, value)| !value.is_empty()).collect()
     }
 }
 
@@ -329,9 +339,10 @@ mod tests {
                 "nlb-target-type ip",
                 "scheme internal",
                 "subnets subnet-1,subnet-2",
-                "target-group-attributes deregistration_delay.timeout_seconds=20,preserve_client_ip.enabled=false",
+                "target-group-attributes deregistration_delay.connection_termination.enabled=true,deregistration_delay.timeout_seconds=20,preserve_client_ip.enabled=false",
             ]
         );
+        assert_eq!(spec.place(), BTreeMap::from([(AWS_VPC.to_owned(), "vpc-1".to_owned())]));
         let open: AwsNlbSpec =
             serde_json::from_value(json!({"assignment": assignment(), "scheme": "internet-facing"})).unwrap();
         let Target::Present(wanted) = open.want(owner(), String::new()).unwrap().target else { panic!() };

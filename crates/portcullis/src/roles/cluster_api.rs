@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
 
-use super::lead;
 use super::services::{host, kubernetes};
+use super::{cluster_aws, lead};
 use crate::config::{self, Loaded, Mode};
 use crate::exit::Failure;
 use crate::telemetry::Readiness;
@@ -56,6 +56,11 @@ pub(crate) async fn start(
         };
         HaProxyController::new(client.clone(), settings)
     });
+    let on_aws = if given.aws {
+        Some(cluster_aws::infrastructures(loaded, client.clone(), flavour).await?)
+    } else {
+        None
+    };
     let proposed = (flavour == Flavour::Proposed)
         .then(|| ProposedClusters::new(client.clone(), given.namespace.clone()));
     let templates = Templates::new(client.clone(), flavour, given.namespace.clone());
@@ -68,13 +73,19 @@ pub(crate) async fn start(
                 None => std::future::pending().await,
             }
         };
+        let on_aws = async {
+            match on_aws {
+                Some(infrastructures) => infrastructures.run().await,
+                None => std::future::pending().await,
+            }
+        };
         let proposed = async {
             match proposed {
                 Some(clusters) => clusters.run().await,
                 None => std::future::pending().await,
             }
         };
-        tokio::join!(balancers.run(), templates.run(), on_machines, proposed);
+        tokio::join!(balancers.run(), templates.run(), on_machines, on_aws, proposed);
         drop(check);
     };
     tasks.spawn(lead(Some(lease), stop.clone(), working));

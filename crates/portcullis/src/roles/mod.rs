@@ -2,6 +2,7 @@
 
 pub(crate) mod cloud_config;
 pub(crate) mod cluster_api;
+pub(crate) mod cluster_aws;
 pub(crate) mod haproxy;
 pub(crate) mod host;
 pub(crate) mod ingress;

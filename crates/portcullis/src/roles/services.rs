@@ -25,7 +25,7 @@ use crate::exit::{Exit, Failure};
 use crate::telemetry::{Metrics, Readiness};
 
 /// What is done again and again is not done more often.
-const LEAST: Duration = Duration::from_secs(30);
+pub(super) const LEAST: Duration = Duration::from_secs(30);
 
 /// Starts it; it ends when `stop` says so, or with a failure.
 pub(crate) async fn start(
@@ -115,7 +115,7 @@ pub(crate) enum Nodes<'a> {
 }
 
 /// What tells the cluster from others of its name.
-async fn identity(nodes: Nodes<'_>) -> Option<String> {
+pub(super) async fn identity(nodes: Nodes<'_>) -> Option<String> {
     let Nodes::Cluster(client) = nodes else { return None };
     let namespaces: kube::Api<Namespace> = kube::Api::all(client.clone());
     match namespaces.get("kube-system").await {
@@ -145,7 +145,7 @@ pub(crate) async fn provider(loaded: &Loaded, nodes: Nodes<'_>) -> Result<Provid
         Some(vpc) => vpc.to_owned(),
         None => vpc_of_nodes(&client, nodes).await?,
     };
-    let settings = aws_settings(loaded, &config, cluster, &vpc, client.endpoints().region())?;
+    let settings = aws_settings(&loaded.config.aws, &config, cluster, &vpc, client.endpoints().region())?;
     let settings = Settings { identity: identity(nodes).await, ..settings };
     let mode = match settings.mode {
         SecurityGroupMode::Managed => "Managed",
@@ -162,7 +162,7 @@ pub(crate) fn settings_for(loaded: &Loaded, record: &Record) -> Result<Settings,
     check_cluster(cluster)?;
     let vpc = configured_vpc(loaded, &config).unwrap_or(record.vpc());
     let region = Some(config.global.region.as_str()).filter(|region| !region.is_empty());
-    aws_settings(loaded, &config, cluster, vpc, region.unwrap_or(record.region()))
+    aws_settings(&loaded.config.aws, &config, cluster, vpc, region.unwrap_or(record.region()))
 }
 
 fn configured_cluster<'a>(loaded: &'a Loaded, config: &'a CloudConfig) -> Option<&'a str> {
@@ -175,13 +175,13 @@ fn configured_cluster<'a>(loaded: &'a Loaded, config: &'a CloudConfig) -> Option
     given.into_iter().flatten().find(|name| !name.is_empty())
 }
 
-fn configured_vpc<'a>(loaded: &'a Loaded, config: &'a CloudConfig) -> Option<&'a str> {
+pub(super) fn configured_vpc<'a>(loaded: &'a Loaded, config: &'a CloudConfig) -> Option<&'a str> {
     let given = [loaded.config.aws.vpc.as_deref(), Some(&config.global.vpc)];
     given.into_iter().flatten().find(|vpc| !vpc.is_empty())
 }
 
 /// It stands in tags, by which what is ours is found again.
-fn check_cluster(cluster: &str) -> Result<(), Failure> {
+pub(super) fn check_cluster(cluster: &str) -> Result<(), Failure> {
     let refused = |why: &str| {
         Failure::new(Exit::Usage, format!("`{cluster}` cannot be the name of the cluster: {why}"))
             .note("Set aws.cluster, or KubernetesClusterID in the cloud-config, to another one.")
@@ -194,14 +194,14 @@ fn check_cluster(cluster: &str) -> Result<(), Failure> {
     Owner::new(cluster, "Cluster", None, cluster).map(drop).map_err(|error| refused(&error.to_string()))
 }
 
-fn aws_settings(
-    loaded: &Loaded,
+pub(super) fn aws_settings(
+    aws: &config::Aws,
     config: &CloudConfig,
     cluster: &str,
     vpc: &str,
     region: &str,
 ) -> Result<Settings, Failure> {
-    let (aws, global) = (&loaded.config.aws, &config.global);
+    let global = &config.global;
     let settings = Settings::new(cluster, vpc, config);
     let settings = settings.map_err(|error| Failure::new(Exit::Lacking, error.to_string()))?;
     let subnets = match global.subnet_id.as_str() {

@@ -1,0 +1,212 @@
+//! Many clusters, VPCs and regions, and those who look after them one after the other.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use portcullis_aws::{Fleet, Limits, MemberReports, NodeRules, Provider, REGION, Site, Usual, VPC};
+use portcullis_aws_fake::{Config, Fake, World};
+use portcullis_core::{Outcome, Owner, Problem, Provider as _, Target, Want};
+
+use crate::members::{Plane, states, targets};
+use crate::scene::{Account, shape};
+
+fn account_with_two_vpcs() -> Fake {
+    account_with_two_vpcs_in("eu-central-1")
+}
+
+fn account_with_two_vpcs_in(region: &str) -> Fake {
+    let mut world = World::default();
+    for (vpc, range) in [("vpc-1", 1), ("vpc-2", 2)] {
+        world.add_vpc(vpc, &format!("10.{range}.0.0/16"), false);
+        let (subnet, group) = (format!("subnet-{range}"), format!("sg-{range}"));
+        world.add_subnet(&subnet, vpc, &format!("{region}a"), &format!("10.{range}.1.0/24"), false);
+        world.add_security_group(&group, "nodes", vpc);
+        for machine in ["1", "2"] {
+            world.add_instance(&format!("i-{range}{machine}"), &subnet, &[&group]);
+        }
+    }
+    Fake::start(Config { world, region: region.to_owned(), ..Config::default() }).unwrap()
+}
+
+type Sites = Arc<Mutex<Vec<Site>>>;
+
+/// A management cluster of that identity, which has not heard of anything yet; and which sites it made providers for.
+fn fleet(fake: &Fake, identity: &'static str) -> (Fleet, Sites) {
+    fleet_in(&[("eu-central-1", fake)], identity)
+}
+
+/// The same, with what answers in each region.
+fn fleet_in(regions: &[(&str, &Fake)], identity: &'static str) -> (Fleet, Sites) {
+    let regions = regions.iter().map(|(region, fake)| ((*region).to_owned(), fake.url().to_owned()));
+    let (regions, made) = (regions.collect::<BTreeMap<String, String>>(), Sites::default());
+    let usual = Usual { vpc: Some("vpc-1".to_owned()), region: "eu-central-1".to_owned() };
+    let noted = Arc::clone(&made);
+    let fleet = Fleet::new(usual, move |site: Site| {
+        noted.lock().unwrap().push(site.clone());
+        let url = regions.get(&site.region).cloned();
+        let refused = url.is_none().then(|| Problem::new("there is no such region", "", ""));
+        let url = url.unwrap_or_default();
+        let account = Account { region: &site.region, url: &url, vpc: &site.vpc, ..FAKE };
+        let (client, mut settings) = account.parts(Limits::none(), "NLBSecurityGroupMode = Managed");
+        settings.cluster.clone_from(&site.cluster);
+        settings.identity = Some(identity.to_owned());
+        settings.members = MemberReports::Each;
+        settings.node_rules = NodeRules::Exact;
+        let provider = Provider::new(client, settings);
+        async move { refused.map_or(Ok(provider), Err) }
+    });
+    (fleet, made)
+}
+
+const FAKE: Account<'static> = Account {
+    region: "eu-central-1",
+    key: "AKIAFAKEFAKEFAKEFAKE",
+    secret: "a-secret-of-the-fake",
+    url: "",
+    vpc: "",
+};
+
+fn owner(cluster: &str) -> Owner {
+    Owner::new(cluster, "AWSNLB", Some("fleet".into()), "api").unwrap()
+}
+
+fn want(cluster: &str, said: &[(&str, &str)], machines: &[&'static str]) -> Want {
+    let members =
+        machines.iter().zip(["one", "two"]).map(|(id, name)| (name, *id, portcullis_core::Duty::Serve));
+    let plane = Plane { members: members.collect(), ..Plane::default() };
+    let mut want = Want { owner: owner(cluster), ..plane.want("api") };
+    want.parameters.extend(said.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())));
+    want
+}
+
+fn gone(cluster: &str, said: &[(&str, &str)]) -> Want {
+    let said = said.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    Want { target: Target::Gone, parameters: said.collect(), ..want(cluster, &[], &[]) }
+}
+
+fn balancers(fake: &Fake) -> Vec<String> {
+    let world = fake.state();
+    let tag = |tags: &BTreeMap<String, String>| tags["portcullis.dev/cluster"].clone();
+    let mut all: Vec<String> =
+        world.load_balancers.values().map(|found| format!("{} {}", tag(&found.tags), found.vpc)).collect();
+    all.sort();
+    all
+}
+
+fn site(cluster: &str, vpc: &str) -> Site {
+    Site { cluster: cluster.to_owned(), vpc: vpc.to_owned(), region: "eu-central-1".to_owned() }
+}
+
+#[tokio::test]
+async fn each_cluster_is_where_it_says() {
+    let fake = account_with_two_vpcs();
+    let (fleet, made) = fleet(&fake, "first");
+    let two = &[(VPC, "vpc-2"), (REGION, "eu-central-1")];
+    for _ in 0..2 {
+        assert_eq!(fleet.sync(&want("a", &[], &["i-11"])).await.outcome, Outcome::Done);
+        assert_eq!(fleet.sync(&want("b", two, &["i-21", "i-22"])).await.outcome, Outcome::Done);
+        assert_eq!(fleet.sync(&want("c", two, &["i-22"])).await.outcome, Outcome::Done);
+    }
+    assert_eq!(*made.lock().unwrap(), [site("a", "vpc-1"), site("b", "vpc-2"), site("c", "vpc-2")]);
+    assert_eq!(balancers(&fake), ["a vpc-1", "b vpc-2", "c vpc-2"]);
+    let report = fleet.sync(&want("b", two, &["i-21", "i-22"])).await;
+    assert_eq!(states(&report), ["one active", "two active"]);
+    assert_eq!(fleet.look_at_all().await.unwrap(), []);
+    fake.act_as_someone_else(|world| {
+        let mut pools = world.target_groups.values_mut();
+        let pool = pools.find(|pool| pool.tags["portcullis.dev/cluster"] == "b").unwrap();
+        pool.targets.clear();
+    });
+    assert_eq!(fleet.look_at_all().await.unwrap(), [owner("b")]);
+    assert!(fleet.look_closely(&owner("b")).await.unwrap());
+
+    // A region that does not answer is no reason not to look after the others.
+    let elsewhere = fleet.sync(&want("d", &[(REGION, "mars-1")], &[])).await;
+    let Outcome::Blocked(problem) = elsewhere.outcome else { panic!("{:?}", elsewhere.outcome) };
+    assert_eq!(problem.what, "there is no such region");
+    assert_eq!(fleet.look_at_all().await.unwrap(), [owner("b")]);
+
+    assert_eq!(fleet.sync(&gone("b", &[])).await.outcome, Outcome::Done);
+    assert_eq!(balancers(&fake), ["a vpc-1", "c vpc-2"]);
+    fake.clear_calls();
+    fleet.look_at_all().await.unwrap();
+    let looked = fake.counts()["DescribeLoadBalancers"];
+    assert_eq!(looked, 2, "nobody looks after what is gone");
+}
+
+#[tokio::test]
+async fn who_starts_anew_finds_what_is_to_go() {
+    let fake = account_with_two_vpcs();
+    let before = shape(&fake.state());
+    let two = &[(VPC, "vpc-2")];
+    assert_eq!(fleet(&fake, "first").0.sync(&want("b", two, &["i-21"])).await.outcome, Outcome::Done);
+    let (anew, _) = fleet(&fake, "first");
+    assert_eq!(anew.sync(&gone("b", two)).await.outcome, Outcome::Done);
+    assert_eq!(shape(&fake.state()), before);
+    // Where nobody says where, and nothing is known, it can only be in the usual VPC.
+    assert_eq!(anew.sync(&gone("b", &[])).await.outcome, Outcome::Done);
+}
+
+#[tokio::test]
+async fn a_load_balancer_moves_to_another_region() {
+    let (fake, other) = (account_with_two_vpcs(), account_with_two_vpcs_in("eu-west-1"));
+    let (fleet, _) = fleet_in(&[("eu-central-1", &fake), ("eu-west-1", &other)], "first");
+    let here = want("a", &[], &["i-11"]);
+    assert_eq!(fleet.sync(&here).await.outcome, Outcome::Done);
+    let there = [(REGION, "eu-west-1"), (VPC, "vpc-2")];
+    // Nobody serves there, since its machine is not there: the old one stays.
+    let nobody = fleet.sync(&want("a", &there, &["i-11"])).await;
+    assert_eq!((nobody.outcome.clone(), states(&nobody)), (Outcome::Done, vec!["one adding".to_owned()]));
+    assert_eq!(nobody.members[0].told.as_deref(), Some("its instance i-11 is in vpc-1, and not in vpc-2"));
+    assert_eq!(balancers(&fake), ["a vpc-1"]);
+    let new = fleet.sync(&want("a", &there, &["i-21"])).await;
+    assert_eq!((new.outcome.clone(), states(&new)), (Outcome::Done, vec!["one adding".to_owned()]));
+    assert_eq!(
+        (balancers(&fake), balancers(&other)),
+        (vec!["a vpc-1".to_owned()], vec!["a vpc-2".to_owned()])
+    );
+    assert_eq!(states(&fleet.sync(&want("a", &there, &["i-21"])).await), ["one active"]);
+    assert_eq!((balancers(&fake), balancers(&other)), (vec![], vec!["a vpc-2".to_owned()]));
+    assert!(fleet.is_settled(&want("a", &there, &["i-21"])) && !fleet.is_settled(&here));
+
+    // In one region there is one of a name.
+    let refused = fleet.sync(&want("a", &[(REGION, "eu-west-1"), (VPC, "vpc-1")], &["i-11"])).await;
+    let Outcome::Blocked(problem) = refused.outcome else { panic!("{:?}", refused.outcome) };
+    assert!(problem.what.contains("it is in vpc-2, and cannot move to vpc-1"), "{}", problem.what);
+    assert_eq!(balancers(&other), ["a vpc-2"]);
+    assert_eq!(fleet.sync(&gone("a", &there)).await.outcome, Outcome::Done);
+    assert!(balancers(&other).is_empty());
+}
+
+/// `clusterctl move`: the objects are in another management cluster, which has other UIDs, and the first one forgets them.
+#[tokio::test]
+async fn another_management_cluster_takes_over() {
+    let fake = account_with_two_vpcs();
+    let (first, _) = fleet(&fake, "first");
+    let wanted = want("a", &[], &["i-11", "i-12"]);
+    assert_eq!(first.sync(&wanted).await.outcome, Outcome::Done);
+    let before = fake.state();
+    let (second, _) = fleet(&fake, "second");
+    fake.clear_calls();
+    let moved = Want { uid: "another".to_owned(), ..wanted.clone() };
+    let report = second.sync(&moved).await;
+    assert_eq!(report.outcome, Outcome::Done);
+    assert_eq!(states(&report), ["one active", "two active"]);
+    let changes: Vec<String> =
+        fake.calls().iter().filter(|one| one.call.mutating).map(|one| one.call.action.clone()).collect();
+    assert!(changes.iter().all(|action| action == "AddTags" || action == "CreateTags"), "{changes:?}");
+    let unmarked = |world: &World| {
+        let shape = shape(world).join("\n");
+        shape.replace("\"second\"", "\"first\"")
+    };
+    assert_eq!(unmarked(&fake.state()), unmarked(&before), "but for the mark of who looks after it");
+
+    fake.clear_calls();
+    first.forget(&wanted.owner);
+    assert!(first.forgotten().is_empty());
+    first.look_at_all().await.unwrap();
+    assert_eq!(fake.mutating_calls(), 0);
+    assert_eq!(targets(&fake.state()), ["i-11:6443 healthy", "i-12:6443 healthy"]);
+    assert_eq!(second.sync(&moved).await.outcome, Outcome::Done);
+    assert_eq!(fake.mutating_calls(), 0);
+}

@@ -1,0 +1,191 @@
+//! Machines behind a network load balancer of AWS: none goes before AWS is done with it.
+
+use std::time::Duration;
+
+use aws_credential_types::Credentials;
+use aws_credential_types::provider::SharedCredentialsProvider;
+use portcullis_aws::{
+    Client, CloudConfig, Endpoints, Fleet, Limits, MemberReports, NodeRules, Options, Provider,
+    SecurityGroupMode, Settings, Site, Usual,
+};
+use portcullis_aws_fake::{Config, Fake, World};
+use portcullis_controllers::cluster::{InfrastructureSettings, Infrastructures};
+use portcullis_kube_api::cluster::{AwsNlbSpec, Flavour};
+use serde_json::{Value, json};
+
+use crate::scene::{Running, Scene, client};
+
+const STATUS: &str = "loadbalancer.cluster.x-k8s.io/status";
+
+/// An account in which targets drain for as long as they are told to.
+fn account() -> Fake {
+    let mut world = World::default();
+    world.add_vpc("vpc-1", "10.0.0.0/16", false);
+    world.add_subnet("subnet-a", "vpc-1", "eu-central-1a", "10.0.1.0/24", false);
+    world.add_security_group("sg-nodes", "nodes", "vpc-1");
+    for machine in ["i-1", "i-2", "i-3"] {
+        world.add_instance(machine, "subnet-a", &["sg-nodes"]);
+    }
+    Fake::start(Config { world, draining: None, ..Config::default() }).unwrap()
+}
+
+/// A process that makes network load balancers, and knows nothing yet.
+async fn make(scene: &Scene, fake: &Fake) -> Running {
+    let url = fake.url().to_owned();
+    let usual = Usual { vpc: None, region: "eu-central-1".to_owned() };
+    let fleet = Fleet::new(usual, move |site: Site| {
+        let credentials =
+            Credentials::new("AKIAFAKEFAKEFAKEFAKE", "a-secret-of-the-fake", None, None, "test");
+        let config = CloudConfig::default();
+        let endpoint = |name: &str| (name == "AWS_ENDPOINT_URL").then(|| url.clone());
+        let endpoints = Endpoints::new(&site.region, &config, endpoint).unwrap();
+        let options =
+            Options { limits: Limits::none(), pause: Duration::from_millis(1), ..Options::default() };
+        let client = Client::new(SharedCredentialsProvider::new(credentials), endpoints, options);
+        let settings = Settings {
+            mode: SecurityGroupMode::Managed,
+            node_rules: NodeRules::Exact,
+            members: MemberReports::Each,
+            identity: Some("this".to_owned()),
+            ..Settings::new(&site.cluster, &site.vpc, &config).unwrap()
+        };
+        async move { Ok(Provider::new(client, settings)) }
+    });
+    let settings = InfrastructureSettings {
+        kind: Flavour::Own.aws_nlb(),
+        namespace: Some(scene.name.to_owned()),
+        concurrency: 4,
+        resync: Duration::from_secs(1),
+        look: Duration::from_millis(200),
+        host: "test".to_owned(),
+    };
+    let making = Infrastructures::<Fleet, AwsNlbSpec>::new(client(scene.kubernetes).await, fleet, settings);
+    Running(tokio::spawn(making.run()))
+}
+
+/// A control plane of three behind a load balancer whose members drain for ten minutes.
+fn control_plane(name: &'static str) -> Scene {
+    let scene = Scene::new(name);
+    scene.cluster("c", json!({}), json!({}));
+    for (number, machine) in ["one", "two", "three"].iter().enumerate() {
+        scene.machine_known_as(
+            &format!("aws:///eu-central-1a/i-{}", number + 1),
+            "c",
+            machine,
+            &format!("10.0.1.{}", number + 11),
+            json!({"cluster.x-k8s.io/control-plane": "", "loadbalancer.cluster.x-k8s.io/name": "lb"}),
+        );
+    }
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "AWSNLB",
+        "metadata": {"name": "lb"},
+        "spec": {"vpc": "vpc-1", "subnets": ["subnet-a"], "holdSeconds": 1},
+    }));
+    scene.balancer(
+        "c",
+        "lb",
+        json!({
+            "drainTimeoutSeconds": 600,
+            "endpoint": {"host": "api.example.com", "port": 443},
+            "allowedSourceRanges": ["192.0.2.0/24"],
+            "listeners": [{
+                "port": 443, "targetPort": 6443,
+                "healthCheck": {"protocol": "HTTPS", "path": "/readyz", "intervalSeconds": 2, "timeoutSeconds": 2},
+            }],
+            "infrastructureRef": {"apiGroup": "loadbalancer.portcullis.dev", "kind": "AWSNLB", "name": "lb"},
+        }),
+    );
+    scene
+}
+
+fn targets(fake: &Fake) -> Vec<String> {
+    let world = fake.state();
+    let groups = world.target_groups.values();
+    let mut all: Vec<String> = groups
+        .flat_map(|group| &group.targets)
+        .map(|(id, target)| format!("{}:{} {}", id.id, id.port, target.health))
+        .collect();
+    all.sort();
+    all
+}
+
+fn message(scene: &Scene, member: &str) -> String {
+    let found = scene.get("awsnlb", "lb");
+    let members = found["status"]["members"].as_array().cloned().unwrap_or_default();
+    let found = members.iter().find(|found| found["name"] == member);
+    found.and_then(|found| found["message"].as_str()).unwrap_or_default().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_waits_until_aws_has_drained_it() {
+    let (scene, fake) = (control_plane("nlb-life"), account());
+    let _running = scene.look_after().await;
+    let making = make(&scene, &fake).await;
+    scene.until("all get connections", || {
+        scene.get("loadbalancer", "lb")["status"]["activeTargets"] == json!(["one", "three", "two"])
+    });
+    assert_eq!(targets(&fake), ["i-1:6443 healthy", "i-2:6443 healthy", "i-3:6443 healthy"]);
+    let address = scene.get("loadbalancer", "lb")["status"]["address"].clone();
+    let world = fake.state();
+    let made = world.load_balancers.values().next().unwrap();
+    assert_eq!(address, json!(made.dns_name));
+    assert_eq!(scene.condition("lb", "SourceRangesEnforced").0, "True Enforced");
+    let pool = world.target_groups.values().next().unwrap();
+    for (key, value) in [
+        ("deregistration_delay.timeout_seconds", "600"),
+        ("deregistration_delay.connection_termination.enabled", "true"),
+    ] {
+        assert_eq!(pool.attributes[key], value);
+    }
+
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("AWS drains it", || targets(&fake)[0] == "i-1:6443 draining");
+    scene.until("that is told", || message(&scene, "one") == "AWS lets its connections end");
+    // Told once, however often it was looked at.
+    let events: Value = serde_json::from_str(&scene.kubectl(&["get", "events", "-o", "json"])).unwrap();
+    let events = events["items"].as_array().unwrap();
+    let told = events.iter().filter(|event| event["reason"] == "LoadBalancerNotAsAsked");
+    let told: Vec<(&str, i64)> =
+        told.map(|event| (event["message"].as_str().unwrap(), event["count"].as_i64().unwrap())).collect();
+    let expected = "the health check of port 443 has the interval 5 instead of 2: AWS has limits";
+    assert_eq!(told, [(expected, 1)]);
+    // Another process goes on from there.
+    drop(making);
+    let making = make(&scene, &fake).await;
+    fake.clear_calls();
+    scene.until("it was asked how it does", || fake.counts().get("DescribeTargetHealth") > Some(&2));
+    assert_eq!(scene.annotation("one", STATUS).as_deref(), Some("draining"));
+    assert!(scene.is_held("one", "lb"));
+    assert_eq!(targets(&fake), ["i-1:6443 draining", "i-2:6443 healthy", "i-3:6443 healthy"]);
+    assert_eq!(fake.mutating_calls(), 0, "{:?}", fake.counts());
+    fake.pass(Duration::from_secs(600));
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    assert_eq!(targets(&fake), ["i-2:6443 healthy", "i-3:6443 healthy"]);
+
+    // Kept aside for a while, and back.
+    scene.kubectl(&["annotate", "machine", "two", "loadbalancer.cluster.x-k8s.io/disabled="]);
+    scene.until("AWS drains it", || targets(&fake)[0] == "i-2:6443 draining");
+    assert_eq!(scene.status("lb", "two").as_deref(), Some("disabling"));
+    fake.pass(Duration::from_secs(600));
+    scene.until("it is kept aside", || scene.annotation("two", STATUS).as_deref() == Some("disabled"));
+    assert_eq!(targets(&fake), ["i-3:6443 healthy"]);
+    scene.kubectl(&["annotate", "machine", "two", "loadbalancer.cluster.x-k8s.io/disabled-"]);
+    scene.until("it serves again", || scene.annotation("two", STATUS).as_deref() == Some("active"));
+
+    // What somebody else changes is put right.
+    fake.act_as_someone_else(|world| {
+        world.target_groups.values_mut().next().unwrap().targets.clear();
+    });
+    scene.until("they are targets again", || targets(&fake) == ["i-2:6443 healthy", "i-3:6443 healthy"]);
+
+    // Who starts anew knows where it is from the object itself.
+    drop(making);
+    scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "lb", "--wait=false"]);
+    let _making = make(&scene, &fake).await;
+    scene.until("nothing is left", || {
+        let world = fake.state();
+        world.load_balancers.is_empty() && world.target_groups.is_empty() && world.groups.len() == 2
+    });
+    assert!(fake.state().groups["sg-nodes"].lets_in().is_empty());
+}

@@ -1,0 +1,327 @@
+//! What rows a load balancer needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use portcullis_core::{
+    Duty, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer, Member, Owner, Peer,
+    Probe, Problem, Protocol,
+};
+use portcullis_ovsdb::Datum;
+
+use super::acl::{Drops, PRIORITY};
+use super::names::{self, number};
+use super::rows::{Columns, LEFT, Rows};
+use super::scene::Scene;
+use super::tables::{BALANCER, CHECK};
+use crate::rows::Reference;
+use crate::tables::{ACL, ADDRESS_SET, ROUTER, SWITCH};
+
+/// What was decided.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Desired {
+    pub(crate) rows: Rows,
+    /// What is not quite as asked.
+    pub(crate) told: Vec<String>,
+    /// Where OVN asks members whether they are well.
+    pub(crate) asked: BTreeMap<String, Vec<Asked>>,
+}
+
+/// Where a member is asked whether it is well.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Asked {
+    pub(crate) address: IpAddr,
+    pub(crate) port: u16,
+    pub(crate) protocol: &'static str,
+    pub(crate) logical_port: String,
+}
+
+/// What rows an owner needs, given what is around and what it has.
+pub(crate) fn desired(
+    owner: &Owner,
+    identity: Option<&str>,
+    wanted: &LoadBalancer,
+    scene: &Scene,
+    there: &Rows,
+) -> Result<Desired, Problem> {
+    check(owner, wanted, scene)?;
+    let mut decided = Desired::default();
+    let mut marks: BTreeMap<String, String> =
+        owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+    marks.extend(identity.map(|identity| (Owner::IDENTITY_KEY.to_owned(), identity.to_owned())));
+    let draft = Draft { owner, wanted, scene, marks };
+    let mappings = draft.mappings();
+    let mut seen = BTreeSet::new();
+    for protocol in names::PROTOCOLS {
+        let listeners: Vec<&Listener> =
+            wanted.listeners().iter().filter(|listener| speaks(listener, protocol)).collect();
+        if listeners.is_empty() {
+            continue;
+        }
+        draft.balancer(&mut decided, protocol, &listeners, &mappings, there);
+        for family in wanted.families() {
+            draft.guard(&mut decided.rows, *family, protocol, &listeners);
+        }
+        for listener in listeners {
+            let told = listener.health_check().and_then(|check| not_asked(listener, check));
+            decided.told.extend(told.filter(|told| seen.insert(told.clone())));
+        }
+    }
+    Ok(decided)
+}
+
+struct Draft<'a> {
+    owner: &'a Owner,
+    wanted: &'a LoadBalancer,
+    scene: &'a Scene,
+    marks: BTreeMap<String, String>,
+}
+
+impl Draft<'_> {
+    fn serving(&self) -> impl Iterator<Item = &Member> {
+        self.wanted.members().iter().filter(|member| member.duty() == Duty::Serve)
+    }
+
+    fn external_ids(&self) -> Datum {
+        datum(&self.marks)
+    }
+
+    /// Who has the address of a member, and from where it is asked.
+    fn mappings(&self) -> BTreeMap<IpAddr, (String, IpAddr)> {
+        let addresses = self.serving().flat_map(Member::addresses);
+        let known = addresses.filter_map(|address| {
+            self.scene.switches.iter().find_map(|switch| {
+                let port = switch.ports.get(address)?;
+                let from = switch.asks_from(*address, self.wanted.addresses())?;
+                Some((*address, (port.clone(), from)))
+            })
+        });
+        known.collect()
+    }
+
+    fn balancer(
+        &self,
+        decided: &mut Desired,
+        protocol: &'static str,
+        listeners: &[&Listener],
+        mappings: &BTreeMap<IpAddr, (String, IpAddr)>,
+        there: &Rows,
+    ) {
+        let mut vips: BTreeMap<String, String> = BTreeMap::new();
+        let mut checks = Vec::new();
+        let mut used = BTreeMap::new();
+        for listener in listeners {
+            for address in self.wanted.addresses() {
+                let vip = SocketAddr::new(*address, listener.port()).to_string();
+                let members = self.serving().filter_map(|member| {
+                    let address = member.address(Family::of(*address))?;
+                    Some((member, SocketAddr::new(address, member.port(listener))))
+                });
+                let members: Vec<(&Member, SocketAddr)> = members.collect();
+                let backends: Vec<String> = members.iter().map(|(_, backend)| backend.to_string()).collect();
+                vips.insert(vip.clone(), backends.join(","));
+                let Some(check) = listener.health_check() else { continue };
+                let uuid = number(self.owner, &format!("check {protocol} {vip}"));
+                let row = Columns::from([
+                    ("vip", vip.as_str().into()),
+                    ("options", datum(&options(check))),
+                    ("external_ids", self.external_ids()),
+                ]);
+                decided.rows.rows.insert((CHECK, uuid), row);
+                checks.push(uuid);
+                for (member, backend) in members {
+                    let Some((logical_port, from)) = mappings.get(&backend.ip()) else { continue };
+                    used.insert(bracketed(backend.ip()), format!("{logical_port}:{}", bracketed(*from)));
+                    decided.asked.entry(member.name().to_owned()).or_default().push(Asked {
+                        address: backend.ip(),
+                        port: backend.port(),
+                        protocol,
+                        logical_port: logical_port.clone(),
+                    });
+                }
+            }
+        }
+        let mut marks = self.marks.clone();
+        let (backends, left) = (there.backends(), there.left());
+        for member in self.wanted.members().iter().filter(|member| member.duty() != Duty::Serve) {
+            let served = member.addresses().iter().any(|address| backends.contains(address));
+            if served || left.contains(member.name()) {
+                marks.insert(format!("{LEFT}{}", member.name()), "yes".to_owned());
+            }
+        }
+        let options = BTreeMap::from([
+            // Who comes while there is no member hears so at once.
+            ("reject".to_owned(), "true".to_owned()),
+            // Who is taken out finishes the connections it has.
+            ("ct_flush".to_owned(), "false".to_owned()),
+        ]);
+        let uuid = number(self.owner, protocol);
+        let row = Columns::from([
+            ("name", names::balancer(self.owner, protocol).into()),
+            ("vips", datum(&vips)),
+            ("protocol", protocol.into()),
+            ("health_check", checks.into_iter().collect()),
+            ("ip_port_mappings", datum(&used)),
+            ("options", datum(&options)),
+            ("external_ids", datum(&marks)),
+        ]);
+        decided.rows.rows.insert((BALANCER, uuid), row);
+        let named = self.scene.switches.iter().filter(|switch| switch.named);
+        let places = named.map(|switch| (SWITCH, switch.uuid));
+        let places = places.chain(self.scene.routers.iter().map(|router| (ROUTER, router.uuid)));
+        for (table, row) in places {
+            let reference = Reference { table, row, column: "load_balancer", member: uuid };
+            decided.rows.references.insert(reference);
+        }
+    }
+
+    /// Keeps out who is not of the ranges. Routers have no ACLs: packets to them are dropped on the switches they come through.
+    fn guard(&self, rows: &mut Rows, family: Family, protocol: &'static str, listeners: &[&Listener]) {
+        let vips: BTreeSet<IpAddr> = self
+            .wanted
+            .addresses()
+            .iter()
+            .copied()
+            .filter(|address| Family::of(*address) == family)
+            .collect();
+        let peers = self.wanted.admission().peers(family);
+        let ranges = peers.iter().filter_map(|peer| match peer {
+            Peer::Range(range) => Some(*range),
+            Peer::Everyone | Peer::Group(_) => None,
+        });
+        let ranges: portcullis_core::AddressSet = ranges.collect();
+        if vips.is_empty()
+            || peers.contains(&Peer::Everyone)
+            || ranges.cidrs().iter().any(|range| range.is_everything())
+        {
+            return;
+        }
+        let set = names::set(self.owner, family);
+        if !ranges.is_nobody() {
+            let addresses: Datum = ranges.cidrs().iter().map(|range| range.network().to_string()).collect();
+            let row = Columns::from([
+                ("name", set.as_str().into()),
+                ("addresses", addresses),
+                ("external_ids", self.external_ids()),
+            ]);
+            rows.rows.insert((ADDRESS_SET, number(self.owner, &format!("set {family}"))), row);
+        }
+        let drops = Drops {
+            family,
+            protocol: protocol.to_owned(),
+            vips,
+            ports: listeners.iter().map(|listener| listener.port()).collect(),
+            but: (!ranges.is_nobody()).then_some(set),
+        };
+        let uuid = number(self.owner, &format!("drop {family} {protocol}"));
+        let row = Columns::from([
+            ("priority", PRIORITY.into()),
+            ("direction", "from-lport".into()),
+            ("match", drops.text().into()),
+            ("action", "drop".into()),
+            ("external_ids", self.external_ids()),
+        ]);
+        rows.rows.insert((ACL, uuid), row);
+        for switch in &self.scene.switches {
+            rows.references.insert(Reference {
+                table: SWITCH,
+                row: switch.uuid,
+                column: "acls",
+                member: uuid,
+            });
+        }
+    }
+}
+
+fn datum(map: &BTreeMap<String, String>) -> Datum {
+    map.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+/// As keys and values have addresses, in which a colon means something.
+fn bracketed(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => format!("[{address}]"),
+    }
+}
+
+fn speaks(listener: &Listener, protocol: &str) -> bool {
+    let wanted = if protocol == "udp" { Protocol::UDP } else { Protocol::TCP };
+    listener.protocol().transports().contains(&wanted)
+}
+
+/// OVN counts in whole seconds.
+fn options(check: &HealthCheck) -> BTreeMap<String, String> {
+    let seconds = |time: Duration| time.as_secs_f64().ceil().max(1.0).to_string();
+    let options = [
+        ("interval", seconds(check.interval())),
+        ("timeout", seconds(check.timeout())),
+        ("success_count", check.healthy_threshold().to_string()),
+        ("failure_count", check.unhealthy_threshold().to_string()),
+    ];
+    options.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+/// What OVN cannot ask of members.
+fn not_asked(listener: &Listener, check: &HealthCheck) -> Option<String> {
+    let port = listener.port();
+    match (check.probe(), check.port()) {
+        (Probe::Http { path } | Probe::Https { path }, _) => Some(format!(
+            "The members of listener {port} are asked for connections, not for {path}: OVN has no checks over HTTP."
+        )),
+        (Probe::Tcp, HealthPort::Number(number)) => Some(format!(
+            "The members of listener {port} are asked where they get traffic, not on port {number}: OVN has no checks elsewhere."
+        )),
+        (Probe::Tcp, HealthPort::Traffic) => None,
+    }
+}
+
+fn check(owner: &Owner, wanted: &LoadBalancer, scene: &Scene) -> Result<(), Problem> {
+    let refuse = |what: String, remedy: &str| {
+        Err(Problem::new(format!("{owner}: {what}"), "Nothing was changed.", remedy))
+    };
+    if wanted.addresses().is_empty() {
+        return refuse("it has no address, and OVN has none to give.".to_owned(), "Give it an address.");
+    }
+    if wanted.listeners().iter().any(|listener| listener.protocol() == ListenerProtocol::Tls) {
+        return refuse("OVN does not speak TLS.".to_owned(), "Let members end TLS, with a listener for TCP.");
+    }
+    for switch in scene.switches.iter().filter(|switch| switch.named) {
+        let within = |address: &&IpAddr| switch.subnets.iter().any(|subnet| subnet.contains(**address));
+        if let Some(address) = wanted.addresses().iter().find(within) {
+            return refuse(
+                format!(
+                    "its address {address} is in a subnet of the logical switch `{}`: machines there would look for it among themselves.",
+                    switch.name
+                ),
+                "Give it an address outside of the subnets of its switches.",
+            );
+        }
+    }
+    if let Some(name) = scene.names.iter().next() {
+        return refuse(
+            format!("`{name}` is in the northbound database already, and is not ours."),
+            "Remove it, or find out whose it is: what is not ours is never touched.",
+        );
+    }
+    for listener in wanted.listeners() {
+        for address in wanted.addresses() {
+            let vip = SocketAddr::new(*address, listener.port()).to_string();
+            let clashes = scene
+                .others
+                .iter()
+                .find(|other| other.vips.contains(&vip) && speaks(listener, &other.protocol));
+            if let Some(other) = clashes {
+                return refuse(
+                    format!(
+                        "{vip} is an address of the load balancer `{}` already, in the same place.",
+                        other.name
+                    ),
+                    "Give it another address or port.",
+                );
+            }
+        }
+    }
+    Ok(())
+}

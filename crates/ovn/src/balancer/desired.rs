@@ -2,21 +2,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use portcullis_core::{
-    Duty, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer, Member, Owner, Peer,
-    Probe, Problem, Protocol,
+    AddressSet, Cidr, Duty, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer,
+    Member, Owner, Peer, Probe, Problem, Protocol,
 };
 use portcullis_ovsdb::Datum;
+use uuid::Uuid;
 
-use super::acl::{Drops, PRIORITY};
+use super::acl::{Drops, PRIORITY, Strays};
 use super::names::{self, number};
 use super::rows::{Columns, LEFT, Rows};
 use super::scene::Scene;
 use super::tables::{BALANCER, CHECK};
 use crate::rows::Reference;
 use crate::tables::{ACL, ADDRESS_SET, ROUTER, SWITCH};
+
+/// The key under which the set of who is kept out says who is not.
+const RANGES: &str = "portcullis.dev/ranges";
 
 /// What was decided.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +30,8 @@ pub(crate) struct Desired {
     pub(crate) told: Vec<String>,
     /// Where OVN asks members whether they are well.
     pub(crate) asked: BTreeMap<String, Vec<Asked>>,
+    /// Addresses at which connections that are left cannot be ended.
+    pub(crate) endless: BTreeSet<IpAddr>,
 }
 
 /// Where a member is asked whether it is well.
@@ -37,13 +43,14 @@ pub(crate) struct Asked {
     pub(crate) logical_port: String,
 }
 
-/// What rows an owner needs, given what is around and what it has.
+/// What rows an owner needs at some time, given what is around and what it has.
 pub(crate) fn desired(
     owner: &Owner,
     identity: Option<&str>,
     wanted: &LoadBalancer,
     scene: &Scene,
     there: &Rows,
+    now: SystemTime,
 ) -> Result<Desired, Problem> {
     check(owner, wanted, scene)?;
     let mut decided = Desired::default();
@@ -51,6 +58,9 @@ pub(crate) fn desired(
         owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     marks.extend(identity.map(|identity| (Owner::IDENTITY_KEY.to_owned(), identity.to_owned())));
     let draft = Draft { owner, wanted, scene, marks };
+    let left = draft.left(there);
+    let vips = wanted.addresses().iter().copied();
+    decided.endless = vips.filter(|vip| scene.used.contains(vip)).collect();
     let mappings = draft.mappings();
     let mut seen = BTreeSet::new();
     for protocol in names::PROTOCOLS {
@@ -59,7 +69,8 @@ pub(crate) fn desired(
         if listeners.is_empty() {
             continue;
         }
-        draft.balancer(&mut decided, protocol, &listeners, &mappings, there);
+        draft.balancer(&mut decided, protocol, &listeners, &mappings, &left);
+        draft.farewell(&mut decided, protocol, &left, now);
         for family in wanted.families() {
             draft.guard(&mut decided.rows, *family, protocol, &listeners);
         }
@@ -67,6 +78,9 @@ pub(crate) fn desired(
             let told = listener.health_check().and_then(|check| not_asked(listener, check));
             decided.told.extend(told.filter(|told| seen.insert(told.clone())));
         }
+    }
+    for family in wanted.families() {
+        draft.close(&mut decided.rows, *family);
     }
     Ok(decided)
 }
@@ -106,7 +120,7 @@ impl Draft<'_> {
         protocol: &'static str,
         listeners: &[&Listener],
         mappings: &BTreeMap<IpAddr, (String, IpAddr)>,
-        there: &Rows,
+        left: &[&Member],
     ) {
         let mut vips: BTreeMap<String, String> = BTreeMap::new();
         let mut checks = Vec::new();
@@ -143,13 +157,7 @@ impl Draft<'_> {
             }
         }
         let mut marks = self.marks.clone();
-        let (backends, left) = (there.backends(), there.left());
-        for member in self.wanted.members().iter().filter(|member| member.duty() != Duty::Serve) {
-            let served = member.addresses().iter().any(|address| backends.contains(address));
-            if served || left.contains(member.name()) {
-                marks.insert(format!("{LEFT}{}", member.name()), "yes".to_owned());
-            }
-        }
+        marks.extend(left.iter().map(|member| (format!("{LEFT}{}", member.name()), "yes".to_owned())));
         let options = BTreeMap::from([
             // Who comes while there is no member hears so at once.
             ("reject".to_owned(), "true".to_owned()),
@@ -167,13 +175,77 @@ impl Draft<'_> {
             ("external_ids", datum(&marks)),
         ]);
         decided.rows.rows.insert((BALANCER, uuid), row);
+        self.refer(&mut decided.rows, uuid);
+    }
+
+    /// Puts a load balancer into its places.
+    fn refer(&self, rows: &mut Rows, member: Uuid) {
         let named = self.scene.switches.iter().filter(|switch| switch.named);
         let places = named.map(|switch| (SWITCH, switch.uuid));
         let places = places.chain(self.scene.routers.iter().map(|router| (ROUTER, router.uuid)));
-        for (table, row) in places {
-            let reference = Reference { table, row, column: "load_balancer", member: uuid };
-            decided.rows.references.insert(reference);
+        let column = "load_balancer";
+        rows.references.extend(places.map(|(table, row)| Reference { table, row, column, member }));
+    }
+
+    /// Who served, and does not any more.
+    fn left(&self, there: &Rows) -> Vec<&Member> {
+        let (backends, left) = (there.backends(), there.left());
+        let members = self.wanted.members().iter().filter(|member| member.duty() != Duty::Serve);
+        let served = |member: &&Member| {
+            left.contains(member.name())
+                || member.addresses().iter().any(|address| backends.contains(address))
+        };
+        members.filter(served).collect()
+    }
+
+    /// What ends the connections of those that left, when their time is over.
+    ///
+    /// OVN ends connections when it takes a member out of a load balancer with `ct_flush`, and only then: at the very moment
+    /// at which they may still go on. So who left is a member of a second load balancer until its time is over. That has the
+    /// same addresses, and no port: it counts for what is for no port of the first one, and [`Self::close`] lets nothing of
+    /// that through; but connections to all ports are ended with it. An address that others have a use for is left alone.
+    fn farewell(&self, decided: &mut Desired, protocol: &'static str, left: &[&Member], now: SystemTime) {
+        let mut vips = BTreeMap::new();
+        for vip in self.wanted.addresses().iter().filter(|vip| !decided.endless.contains(vip)) {
+            let waits = left.iter().filter(|member| member.duty().by().is_some_and(|by| by > now));
+            let backends = waits.filter_map(|member| member.address(Family::of(*vip)));
+            let backends: Vec<String> = backends.map(|backend| backend.to_string()).collect();
+            if !backends.is_empty() {
+                vips.insert(vip.to_string(), backends.join(","));
+            }
         }
+        if vips.is_empty() {
+            return;
+        }
+        let uuid = number(self.owner, &format!("farewell {protocol}"));
+        let options = BTreeMap::from([("ct_flush".to_owned(), "true".to_owned())]);
+        let row = Columns::from([
+            ("name", names::farewell(self.owner, protocol).into()),
+            ("vips", datum(&vips)),
+            ("protocol", protocol.into()),
+            ("health_check", Datum::EMPTY),
+            ("ip_port_mappings", datum(&BTreeMap::new())),
+            ("options", datum(&options)),
+            ("external_ids", self.external_ids()),
+        ]);
+        decided.rows.rows.insert((BALANCER, uuid), row);
+        self.refer(&mut decided.rows, uuid);
+    }
+
+    /// Lets nothing through to an address but what is for its ports, while there is something that would take it.
+    fn close(&self, rows: &mut Rows, family: Family) {
+        let vips: BTreeSet<IpAddr> =
+            rows.farewells().into_iter().filter(|vip| Family::of(*vip) == family).collect();
+        if vips.is_empty() {
+            return;
+        }
+        let mut ports: BTreeMap<&'static str, BTreeSet<u16>> = BTreeMap::new();
+        for protocol in names::PROTOCOLS {
+            for listener in self.wanted.listeners().iter().filter(|listener| speaks(listener, protocol)) {
+                ports.entry(protocol).or_default().insert(listener.port());
+            }
+        }
+        self.drop(rows, &format!("close {family}"), Strays { family, vips, ports }.text());
     }
 
     /// Keeps out who is not of the ranges. Routers have no ACLs: packets to them are dropped on the switches they come through.
@@ -190,7 +262,7 @@ impl Draft<'_> {
             Peer::Range(range) => Some(*range),
             Peer::Everyone | Peer::Group(_) => None,
         });
-        let ranges: portcullis_core::AddressSet = ranges.collect();
+        let ranges: AddressSet = ranges.collect();
         if vips.is_empty()
             || peers.contains(&Peer::Everyone)
             || ranges.cidrs().iter().any(|range| range.is_everything())
@@ -199,11 +271,16 @@ impl Draft<'_> {
         }
         let set = names::set(self.owner, family);
         if !ranges.is_nobody() {
-            let addresses: Datum = ranges.cidrs().iter().map(|range| range.network().to_string()).collect();
+            let outside = AddressSet::everyone_of(family).difference(&ranges);
+            let text = |range: &Cidr| range.network().to_string();
+            // For people, who look for what they wrote.
+            let mut marks = self.marks.clone();
+            let inside: Vec<String> = ranges.cidrs().iter().map(text).collect();
+            marks.insert(RANGES.to_owned(), inside.join(" "));
             let row = Columns::from([
                 ("name", set.as_str().into()),
-                ("addresses", addresses),
-                ("external_ids", self.external_ids()),
+                ("addresses", outside.cidrs().iter().map(text).collect()),
+                ("external_ids", datum(&marks)),
             ]);
             rows.rows.insert((ADDRESS_SET, number(self.owner, &format!("set {family}"))), row);
         }
@@ -212,25 +289,25 @@ impl Draft<'_> {
             protocol: protocol.to_owned(),
             vips,
             ports: listeners.iter().map(|listener| listener.port()).collect(),
-            but: (!ranges.is_nobody()).then_some(set),
+            from: (!ranges.is_nobody()).then_some(set),
         };
-        let uuid = number(self.owner, &format!("drop {family} {protocol}"));
+        self.drop(rows, &format!("drop {family} {protocol}"), drops.text());
+    }
+
+    /// Drops packets wherever they come in.
+    fn drop(&self, rows: &mut Rows, role: &str, matches: String) {
+        let uuid = number(self.owner, role);
         let row = Columns::from([
             ("priority", PRIORITY.into()),
             ("direction", "from-lport".into()),
-            ("match", drops.text().into()),
+            ("match", matches.into()),
             ("action", "drop".into()),
             ("external_ids", self.external_ids()),
         ]);
         rows.rows.insert((ACL, uuid), row);
-        for switch in &self.scene.switches {
-            rows.references.insert(Reference {
-                table: SWITCH,
-                row: switch.uuid,
-                column: "acls",
-                member: uuid,
-            });
-        }
+        let places = self.scene.switches.iter().map(|switch| switch.uuid);
+        let (table, column) = (SWITCH, "acls");
+        rows.references.extend(places.map(|row| Reference { table, row, column, member: uuid }));
     }
 }
 

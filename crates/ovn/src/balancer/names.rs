@@ -28,7 +28,12 @@ pub(super) fn balancer(owner: &Owner, protocol: &str) -> String {
     format!("portcullis/{}/{protocol}", key(owner))
 }
 
-/// What the set of who may connect is called. A dash would be taken for a minus, so it is made from the number.
+/// What the one is called that ends the connections of who left.
+pub(super) fn farewell(owner: &Owner, protocol: &str) -> String {
+    format!("{}/farewell", balancer(owner, protocol))
+}
+
+/// What the set of who is kept out is called. A dash would be taken for a minus, so it is made from the number.
 pub(super) fn set(owner: &Owner, family: Family) -> String {
     let family = match family {
         Family::V4 => "v4",
@@ -39,7 +44,9 @@ pub(super) fn set(owner: &Owner, family: Family) -> String {
 
 /// All names that rows of an owner may have, by table.
 pub(super) fn names(owner: &Owner) -> Vec<(&'static str, String)> {
-    let balancers = PROTOCOLS.map(|protocol| (BALANCER, balancer(owner, protocol)));
+    let balancers = PROTOCOLS
+        .into_iter()
+        .flat_map(|protocol| [(BALANCER, balancer(owner, protocol)), (BALANCER, farewell(owner, protocol))]);
     let sets = Family::ALL.map(|family| (ADDRESS_SET, set(owner, family)));
-    balancers.into_iter().chain(sets).collect()
+    balancers.chain(sets).collect()
 }

@@ -148,7 +148,7 @@ impl Provider {
                 places.extend(scene.switches.iter().map(|one| ((SWITCH, one.uuid), one.name.clone())));
                 places.extend(scene.routers.iter().map(|one| ((ROUTER, one.uuid), one.name.clone())));
                 let identity = self.0.sweep.as_ref().map(|sweep| sweep.identity.as_str());
-                desired(&want.owner, identity, wanted, &scene, &there)?
+                desired(&want.owner, identity, wanted, &scene, &there, SystemTime::now())?
             }
         };
         let operations = difference(&decided.rows, &there);

@@ -25,14 +25,16 @@ pub(crate) fn members(
     now: SystemTime,
 ) -> Vec<MemberReport> {
     let left = decided.rows.left();
+    let ends = decided.endless.is_empty();
     let one = |member: &Member| {
+        let served = left.contains(member.name());
         let (state, told) = match member.duty() {
             Duty::Serve => serving(decided.asked.get(member.name()).map(Vec::as_slice), &health),
             Duty::Rest { by } => {
-                leaving(left.contains(member.name()), by, now, MemberState::Disabling, MemberState::Disabled)
+                leaving(served, ends, by, now, [MemberState::Disabling, MemberState::Disabled])
             }
             Duty::Leave { by } => {
-                leaving(left.contains(member.name()), by, now, MemberState::Draining, MemberState::Removed)
+                leaving(served, ends, by, now, [MemberState::Draining, MemberState::Removed])
             }
         };
         MemberReport { name: member.name().to_owned(), state, connections: None, told }
@@ -61,18 +63,18 @@ fn serving(asked: Option<&[Asked]>, health: &impl Fn(&Asked) -> Health) -> (Memb
 /// OVN shows nowhere which connections a member has, so it is waited until they have to be over.
 fn leaving(
     served: bool,
+    ends: bool,
     by: SystemTime,
     now: SystemTime,
-    on_its_way: MemberState,
-    there: MemberState,
+    [on_its_way, there]: [MemberState; 2],
 ) -> (MemberState, Option<String>) {
     if !served {
         return (there, None);
     }
     let time = time_of_day(by);
     if by <= now {
-        let told = format!("OVN does not end connections that were left at {time}");
-        return (there, Some(told));
+        let told = || format!("connections that were left at {time} go on: others use the same address");
+        return (there, (!ends).then(told));
     }
     (on_its_way, Some(format!("until {time}: OVN does not tell which connections are left")))
 }

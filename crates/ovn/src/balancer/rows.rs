@@ -9,7 +9,7 @@ use portcullis_core::{
 use portcullis_ovsdb::{Datum, Replica, Row};
 use uuid::Uuid;
 
-use super::acl::Drops;
+use super::acl::{Drops, Strays};
 use super::tables::{BALANCER, OURS, key};
 use crate::rows::Reference;
 use crate::tables::{ACL, ADDRESS_SET, ROUTER, SWITCH};
@@ -67,11 +67,18 @@ impl Rows {
     pub(crate) fn backends(&self) -> BTreeSet<IpAddr> {
         let values = self.table(BALANCER).flat_map(|(_, row)| Self::get(row, "vips").entries());
         let backends = values.filter_map(|(_, backends)| backends.as_text());
+        // Who is there without a port says farewell.
         let backends = backends.flat_map(|backends| backends.split(','));
         backends
             .filter_map(|backend| backend.parse::<SocketAddr>().ok())
             .map(|backend| backend.ip())
             .collect()
+    }
+
+    /// The addresses of load balancers without a port.
+    pub(crate) fn farewells(&self) -> BTreeSet<IpAddr> {
+        let keys = self.table(BALANCER).flat_map(|(_, row)| Self::get(row, "vips").entries());
+        keys.filter_map(|(vip, _)| vip.as_text()?.parse().ok()).collect()
     }
 
     /// Who served, and finishes what it has.
@@ -100,7 +107,30 @@ impl Rows {
                 }
             }
         }
+        for vip in self.farewells().into_iter().filter(|vip| !self.is_closed(*vip)) {
+            rules.extend(Rule::new(Direction::Ingress, Family::of(vip), Traffic::ANY, Peer::Everyone).ok());
+        }
         Reach::of(Direction::Ingress, &rules)
+    }
+
+    /// Whether what is for no port of an address gets nowhere.
+    fn is_closed(&self, vip: IpAddr) -> bool {
+        let mut ports: BTreeMap<&'static str, BTreeSet<u16>> = BTreeMap::new();
+        for (_, row) in self.table(BALANCER) {
+            let vips = Self::get(row, "vips").entries().iter().filter_map(|(vip, _)| vip.as_text());
+            for listener in vips.filter_map(|vip| vip.parse::<SocketAddr>().ok()) {
+                let is_udp = Self::get(row, "protocol").text() == Some("udp");
+                let protocol = if is_udp { "udp" } else { "tcp" };
+                ports.entry(protocol).or_default().insert(listener.port());
+            }
+        }
+        let family = Family::of(vip);
+        let vips = self.farewells().into_iter().filter(|one| Family::of(*one) == family).collect();
+        let text = Strays { family, vips, ports }.text();
+        let closes = |(uuid, row): (Uuid, &Columns)| {
+            Self::get(row, "match").text() == Some(&text) && self.is_everywhere(uuid)
+        };
+        self.table(ACL).any(closes)
     }
 
     /// Who is not dropped on the way to an address and port.
@@ -117,11 +147,11 @@ impl Rows {
             {
                 continue;
             }
-            let but: AddressSet = match &drops.but {
-                None => AddressSet::nobody(),
+            let dropped: AddressSet = match &drops.from {
+                None => everyone.clone(),
                 Some(set) => self.set(set).into_iter().collect(),
             };
-            admitted = admitted.intersection(&but);
+            admitted = admitted.difference(&dropped);
         }
         admitted
     }

@@ -1,7 +1,7 @@
 //! What a load balancer is put among: switches and routers, who is on them, and what is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use portcullis_core::{Cidr, Owner, Problem};
 use portcullis_ovsdb::{Replica, Row};
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::names::names;
 use super::tables::{BALANCER, owner};
-use crate::tables::{DHCP_OPTIONS, ROUTER, ROUTER_PORT, SWITCH, SWITCH_PORT};
+use crate::tables::{DHCP_OPTIONS, NAT, ROUTER, ROUTER_PORT, SWITCH, SWITCH_PORT};
 
 /// What matters for one load balancer.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -19,6 +19,8 @@ pub(crate) struct Scene {
     pub(crate) routers: Vec<Router>,
     /// Load balancers of others in the same places.
     pub(crate) others: Vec<Other>,
+    /// Addresses that others have a use for: routers, their NAT, other load balancers.
+    pub(crate) used: BTreeSet<IpAddr>,
     /// Names that ours would have, and that others have.
     pub(crate) names: BTreeSet<String>,
 }
@@ -93,6 +95,18 @@ pub(crate) fn read(replica: &Replica, of: &Owner, places: &Places) -> Result<Sce
     let others = referred.iter().filter_map(|uuid| replica.row(BALANCER, *uuid));
     scene.others = others.filter(|row| owner(row).as_ref() != Some(of)).map(|row| other(row)).collect();
     scene.switches = rows().map(|row| switch(replica, row, switches[&row.uuid()])).collect();
+    for row in replica.rows(NAT) {
+        let columns = ["external_ip", "logical_ip"].into_iter();
+        let addresses = columns.filter_map(|column| row.get(column).text()?.parse::<IpAddr>().ok());
+        scene.used.extend(addresses);
+    }
+    for row in replica.rows(BALANCER).filter(|row| owner(row).as_ref() != Some(of)) {
+        let vips = row.get("vips").entries().iter().filter_map(|(vip, _)| vip.as_text());
+        scene.used.extend(vips.filter_map(address_of));
+    }
+    for switch in &scene.switches {
+        scene.used.extend(switch.taken.iter().chain(switch.ports.keys()));
+    }
     for (table, name) in names(of) {
         let mut strange = replica.find(table, "name", &name).filter(|row| owner(row).as_ref() != Some(of));
         if strange.next().is_some() {
@@ -172,6 +186,12 @@ fn switch(replica: &Replica, row: &Row, named: bool) -> Switch {
         }
     }
     switch
+}
+
+/// The address of a key of a load balancer, with or without a port.
+fn address_of(vip: &str) -> Option<IpAddr> {
+    let with_port = vip.parse::<SocketAddr>().ok().map(|vip| vip.ip());
+    with_port.or_else(|| vip.trim_matches(['[', ']']).parse().ok())
 }
 
 fn network(range: Cidr) -> Cidr {

@@ -3,7 +3,7 @@
 use portcullis_core::Owner;
 use portcullis_ovsdb::{Index, Row, TableSpec};
 
-use crate::tables::{ACL, ADDRESS_SET, DHCP_OPTIONS, ROUTER, ROUTER_PORT, SWITCH, SWITCH_PORT};
+use crate::tables::{ACL, ADDRESS_SET, DHCP_OPTIONS, NAT, ROUTER, ROUTER_PORT, SWITCH, SWITCH_PORT};
 
 pub(super) const BALANCER: &str = "Load_Balancer";
 pub(super) const CHECK: &str = "Load_Balancer_Health_Check";
@@ -75,6 +75,7 @@ pub(super) fn northbound() -> Vec<TableSpec> {
         spec(ROUTER, &["name", "ports", "load_balancer"], &[NAME, BALANCERS]),
         spec(ROUTER_PORT, &["name", "networks"], &[NAME]),
         spec(DHCP_OPTIONS, &["cidr"], &[]),
+        spec(NAT, &["external_ip", "logical_ip"], &[]),
     ]
 }
 

@@ -1,0 +1,140 @@
+//! Members that leave while they are talked to.
+
+use std::time::{Duration, SystemTime};
+
+use portcullis_core::{Duty, MemberState, Provider as _};
+use portcullis_testkit::talk::{Held, Load, ask};
+use portcullis_testkit::{Target, can_connect, eventually};
+
+use crate::lab::{
+    Lab, Machine, PORT, TARGET, VIP, VIP6, everyone, member, members, state, want, with_leaving,
+};
+
+/// A connection to who has that name.
+fn held_by(client: &Machine, vip: &str, name: &str) -> Held {
+    loop {
+        let mut held = Held::connect(&client.host, vip, PORT).unwrap();
+        if held.ask().unwrap() == name {
+            return held;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_finishes_what_it_has_until_its_time_is_over() {
+    let lab = Lab::new();
+    let client = lab.machine("client", 10);
+    let backends = lab.backends(2);
+    let provider = lab.provider();
+    lab.make(&provider, &want(members(&backends), everyone())).await;
+    let mut leaving: Vec<Held> = [VIP, VIP6].map(|vip| held_by(&client, vip, "b1")).into();
+    let mut staying: Vec<Held> = [VIP, VIP6].map(|vip| held_by(&client, vip, "b2")).into();
+    let load = Load::start(&client.host, VIP, PORT);
+    load.more(200);
+
+    let by = SystemTime::now() + Duration::from_secs(600);
+    let leaves = |by| want(with_leaving(members(&backends), "b1", by), everyone());
+    let report = lab.make(&provider, &leaves(by)).await;
+    assert_eq!(state(&report, "b1"), MemberState::Draining);
+    let told = report.members[0].told.clone().unwrap();
+    assert!(
+        told.starts_with("until ") && told.ends_with("does not tell which connections are left"),
+        "{told}"
+    );
+    let served = backends[0].1.served();
+    load.more(300);
+    // Those that were on their way when it left have come by now.
+    let late = backends[0].1.served() - served;
+    assert!(late <= 4, "{late} connections came to who left");
+    for held in leaving.iter_mut().chain(&mut staying) {
+        held.ask().unwrap();
+    }
+    // Who stays reaches itself.
+    for vip in [VIP, VIP6] {
+        assert_eq!(ask(&backends[1].0.host, vip, PORT).unwrap(), "b2");
+    }
+    // Nothing else of who left is reached by what waits for its end.
+    let _other = backends[0].0.host.serve(22);
+    for target in [Target::Tcp(22), Target::Udp(22), Target::Udp(PORT), Target::Icmp] {
+        assert!(
+            !can_connect(&client.host, VIP, target) && !can_connect(&client.host, VIP6, target),
+            "{target:?}"
+        );
+    }
+
+    // Its time is over.
+    let report = lab.make(&provider, &leaves(SystemTime::now())).await;
+    assert_eq!(state(&report, "b1"), MemberState::Removed);
+    for held in &mut leaving {
+        eventually("its connections are ended", || held.has_ended());
+    }
+    for held in &mut staying {
+        assert_eq!(held.ask().unwrap(), "b2");
+    }
+    let (count, failures) = load.end();
+    assert!(count >= 500 && failures.is_empty(), "{failures:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_rests_comes_back_and_who_never_served_goes_at_once() {
+    let lab = Lab::new();
+    let backends = lab.backends(2);
+    let provider = lab.provider();
+    let by = SystemTime::now() + Duration::from_secs(600);
+    let all = members(&backends);
+    let resting = |member: &portcullis_core::Member| member.clone().with_duty(Duty::Rest { by });
+    let report = lab.make(&provider, &want(with_leaving(all.clone(), "b2", by), everyone())).await;
+    assert_eq!(state(&report, "b2"), MemberState::Removed, "it never served");
+    lab.make(&provider, &want(all.clone(), everyone())).await;
+    let report = lab.make(&provider, &want(vec![all[0].clone(), resting(&all[1])], everyone())).await;
+    assert_eq!(state(&report, "b2"), MemberState::Disabling);
+    let report = lab.make(&provider, &want(all, everyone())).await;
+    assert_eq!(state(&report, "b2"), MemberState::Active);
+    assert!(!lab.nbctl("list Load_Balancer").contains("left"));
+}
+
+/// Three members are replaced one by one, under load.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_refuses_nobody() {
+    let lab = Lab::new();
+    let client = lab.machine("client", 10);
+    let mut backends = lab.backends(3);
+    let provider = lab.provider();
+    lab.make(&provider, &want(members(&backends), everyone())).await;
+    let load = Load::start(&client.host, VIP, PORT);
+    load.more(500);
+    for round in 0..3u8 {
+        let new = lab.machine(&format!("n{round}"), 40 + round);
+        let serving = portcullis_testkit::talk::Backend::start(&new.host, TARGET);
+        backends.push((new, serving));
+        lab.make(&provider, &want(members(&backends), everyone())).await;
+        let old = backends[0].0.name.clone();
+        let mut held = held_by(&client, VIP, &old);
+        let by = SystemTime::now() + Duration::from_secs(3);
+        let leaves = want(with_leaving(members(&backends), &old, by), everyone());
+        let report = lab.make(&provider, &leaves).await;
+        assert_eq!(state(&report, &old), MemberState::Draining);
+        load.more(300);
+        if SystemTime::now() < by {
+            held.ask().unwrap();
+        }
+        eventually("its time is over", || {
+            let report = tokio::task::block_in_place(|| {
+                tokio::runtime::Handle::current().block_on(provider.sync(&leaves))
+            });
+            state(&report, &old) == MemberState::Removed
+        });
+        lab.settle();
+        eventually("its connection is ended", || held.has_ended());
+        // It goes, with all that it had.
+        drop(backends.remove(0));
+        lab.make(&provider, &want(members(&backends), everyone())).await;
+        load.more(200);
+    }
+    assert_eq!(
+        backends.iter().map(|(machine, _)| member(machine).name().to_owned()).collect::<Vec<_>>(),
+        ["n0", "n1", "n2"]
+    );
+    let (count, failures) = load.end();
+    assert!(count >= 2000 && failures.is_empty(), "{} of {count}: {failures:?}", failures.len());
+}

@@ -18,3 +18,8 @@ mod tests;
 mod view;
 
 pub use provider::{Provider, Settings, Sweep};
+
+/// Whether a row is there for a load balancer of ours.
+pub(crate) fn is_balancers(row: &portcullis_ovsdb::Row) -> bool {
+    tables::owner(row).is_some()
+}

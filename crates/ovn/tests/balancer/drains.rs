@@ -7,7 +7,7 @@ use portcullis_testkit::talk::{Held, Load, ask};
 use portcullis_testkit::{Target, can_connect, eventually};
 
 use crate::lab::{
-    Lab, Machine, PORT, TARGET, VIP, VIP6, everyone, member, members, state, want, with_leaving,
+    Lab, Machine, PORT, TARGET, VIP, VIP6, everyone, member, members, now, state, want, with_leaving,
 };
 
 /// A connection to who has that name.
@@ -119,9 +119,7 @@ async fn a_roll_refuses_nobody() {
             held.ask().unwrap();
         }
         eventually("its time is over", || {
-            let report = tokio::task::block_in_place(|| {
-                tokio::runtime::Handle::current().block_on(provider.sync(&leaves))
-            });
+            let report = now(provider.sync(&leaves));
             state(&report, &old) == MemberState::Removed
         });
         lab.settle();

@@ -7,7 +7,8 @@ use portcullis_testkit::talk::ask;
 use portcullis_testkit::{Target, connect, eventually};
 
 use crate::lab::{
-    Lab, PORT, TARGET, VIP, VIP6, everyone, gone, listener, member, members, state, want, want_on,
+    Lab, PORT, TARGET, VIP, VIP6, everyone, gone, listener, member, members, now, quick_listener, state,
+    want, want_on,
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -16,7 +17,7 @@ async fn clients_are_spread_over_those_that_answer() {
     let client = lab.machine("client", 10);
     let mut backends = lab.backends(3);
     let provider = lab.provider();
-    let wanted = want(members(&backends), everyone());
+    let wanted = want_on("web", &[VIP, VIP6], quick_listener(), members(&backends), everyone());
     assert!(!provider.is_settled(&wanted));
     let report = lab.make(&provider, &wanted).await;
     assert_eq!(report.addresses[0].to_string(), VIP);
@@ -39,7 +40,7 @@ async fn clients_are_spread_over_those_that_answer() {
     // The one that stops answering gets nothing new, and it is said.
     drop(backends.remove(1).1);
     eventually("it is known", || {
-        let looked = futures(provider.look_at_all()).unwrap();
+        let looked = now(provider.look_at_all()).unwrap();
         !looked.is_empty()
     });
     let report = provider.sync(&wanted).await;
@@ -49,11 +50,6 @@ async fn clients_are_spread_over_those_that_answer() {
     for _ in 0..100 {
         assert_ne!(ask(&client.host, VIP, PORT).unwrap(), "b2");
     }
-}
-
-/// Within a test that may block.
-fn futures<T>(future: impl Future<Output = T>) -> T {
-    tokio::task::block_in_place(|| tokio::runtime::Handle::current().block_on(future))
 }
 
 #[tokio::test(flavor = "multi_thread")]

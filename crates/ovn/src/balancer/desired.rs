@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portcullis_core::{
     AddressSet, Cidr, Duty, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer,
@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::acl::{Drops, PRIORITY, Strays};
 use super::names::{self, number};
+use super::report::Health;
 use super::rows::{Columns, LEFT, Rows};
 use super::scene::Scene;
 use super::tables::{BALANCER, CHECK};
@@ -22,6 +23,12 @@ use crate::tables::{ACL, ADDRESS_SET, ROUTER, SWITCH};
 /// The key under which the set of who is kept out says who is not.
 const RANGES: &str = "portcullis.dev/ranges";
 
+/// The key that says since when, in seconds, nobody is to be cut off by a farewell.
+const CALLED_OFF: &str = "portcullis.dev/called-off";
+
+/// Within how many seconds every part of OVN has heard of a change.
+const HEARD: u64 = 60;
+
 /// What was decided.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Desired {
@@ -30,6 +37,8 @@ pub(crate) struct Desired {
     pub(crate) told: Vec<String>,
     /// Where OVN asks members whether they are well.
     pub(crate) asked: BTreeMap<String, Vec<Asked>>,
+    /// Who gets connections only once it is known to be well.
+    pub(crate) trial: BTreeSet<String>,
     /// Addresses at which connections that are left cannot be ended.
     pub(crate) endless: BTreeSet<IpAddr>,
 }
@@ -50,6 +59,7 @@ pub(crate) fn desired(
     wanted: &LoadBalancer,
     scene: &Scene,
     there: &Rows,
+    health: &dyn Fn(&Asked) -> Health,
     now: SystemTime,
 ) -> Result<Desired, Problem> {
     check(owner, wanted, scene)?;
@@ -57,11 +67,13 @@ pub(crate) fn desired(
     let mut marks: BTreeMap<String, String> =
         owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     marks.extend(identity.map(|identity| (Owner::IDENTITY_KEY.to_owned(), identity.to_owned())));
-    let draft = Draft { owner, wanted, scene, marks };
-    let left = draft.left(there);
+    let mut draft = Draft { owner, wanted, scene, marks, there, serving: Vec::new(), trial: Vec::new() };
+    let mappings = draft.mappings();
+    draft.choose(&mappings, health);
+    decided.trial = draft.trial.iter().map(|member| member.name().to_owned()).collect();
+    let left = draft.left();
     let vips = wanted.addresses().iter().copied();
     decided.endless = vips.filter(|vip| scene.used.contains(vip)).collect();
-    let mappings = draft.mappings();
     let mut seen = BTreeSet::new();
     for protocol in names::PROTOCOLS {
         let listeners: Vec<&Listener> =
@@ -70,7 +82,10 @@ pub(crate) fn desired(
             continue;
         }
         draft.balancer(&mut decided, protocol, &listeners, &mappings, &left);
-        draft.farewell(&mut decided, protocol, &left, now);
+        draft.trial(&mut decided, protocol, &listeners, &mappings);
+        for member in wanted.members() {
+            draft.farewell(&mut decided, protocol, member, &left, now);
+        }
         for family in wanted.families() {
             draft.guard(&mut decided.rows, *family, protocol, &listeners);
         }
@@ -90,20 +105,65 @@ struct Draft<'a> {
     wanted: &'a LoadBalancer,
     scene: &'a Scene,
     marks: BTreeMap<String, String>,
+    there: &'a Rows,
+    /// Who gets connections.
+    serving: Vec<&'a Member>,
+    /// Who will, once it is known to be well.
+    trial: Vec<&'a Member>,
 }
 
-impl Draft<'_> {
-    fn serving(&self) -> impl Iterator<Item = &Member> {
-        self.wanted.members().iter().filter(|member| member.duty() == Duty::Serve)
+/// Who has the address of a member, and from where it is asked.
+type Mappings = BTreeMap<IpAddr, (String, IpAddr)>;
+
+/// What a load balancer has for some members.
+#[derive(Default)]
+struct Part {
+    vips: BTreeMap<String, String>,
+    checks: Vec<Uuid>,
+    mappings: BTreeMap<String, String>,
+}
+
+impl<'a> Draft<'a> {
+    /// Says who serves. OVN sends to who was not asked yet: who is new is asked beforehand, unless nobody else is there.
+    fn choose(&mut self, mappings: &Mappings, health: &dyn Fn(&Asked) -> Health) {
+        let backends = self.there.backends();
+        let all = self.wanted.members().iter().filter(|member| member.duty() == Duty::Serve);
+        let (tried, new): (Vec<&'a Member>, Vec<&'a Member>) = all.partition(|member| {
+            let serves = member.addresses().iter().any(|address| backends.contains(address));
+            let asked = self.asked(member, mappings);
+            let states: Vec<Health> = asked.iter().map(health).collect();
+            serves || states.contains(&Health::Unknown) || states.iter().all(|state| *state == Health::Well)
+        });
+        (self.serving, self.trial) = if tried.is_empty() { (new, tried) } else { (tried, new) };
+    }
+
+    /// Where a member is asked whether it is well.
+    fn asked(&self, member: &Member, mappings: &Mappings) -> Vec<Asked> {
+        let mut all = Vec::new();
+        for protocol in names::PROTOCOLS {
+            let checked = self.wanted.listeners().iter().filter(|listener| listener.health_check().is_some());
+            for listener in checked.filter(|listener| speaks(listener, protocol)) {
+                let families = self.wanted.families().iter();
+                for address in families.filter_map(|family| member.address(*family)) {
+                    all.extend(mappings.get(&address).map(|(logical_port, _)| Asked {
+                        address,
+                        port: member.port(listener),
+                        protocol,
+                        logical_port: logical_port.clone(),
+                    }));
+                }
+            }
+        }
+        all
     }
 
     fn external_ids(&self) -> Datum {
         datum(&self.marks)
     }
 
-    /// Who has the address of a member, and from where it is asked.
-    fn mappings(&self) -> BTreeMap<IpAddr, (String, IpAddr)> {
-        let addresses = self.serving().flat_map(Member::addresses);
+    fn mappings(&self) -> Mappings {
+        let serving = self.wanted.members().iter().filter(|member| member.duty() == Duty::Serve);
+        let addresses = serving.flat_map(Member::addresses);
         let known = addresses.filter_map(|address| {
             self.scene.switches.iter().find_map(|switch| {
                 let port = switch.ports.get(address)?;
@@ -114,48 +174,60 @@ impl Draft<'_> {
         known.collect()
     }
 
-    fn balancer(
+    /// What some members need to get connections, and to be asked whether they are well.
+    fn part(
         &self,
         decided: &mut Desired,
-        protocol: &'static str,
+        (role, protocol): (&str, &'static str),
         listeners: &[&Listener],
-        mappings: &BTreeMap<IpAddr, (String, IpAddr)>,
-        left: &[&Member],
-    ) {
-        let mut vips: BTreeMap<String, String> = BTreeMap::new();
-        let mut checks = Vec::new();
-        let mut used = BTreeMap::new();
+        members: &[&Member],
+        mappings: &Mappings,
+    ) -> Part {
+        let mut part = Part::default();
         for listener in listeners {
             for address in self.wanted.addresses() {
                 let vip = SocketAddr::new(*address, listener.port()).to_string();
-                let members = self.serving().filter_map(|member| {
+                let backends = members.iter().filter_map(|member| {
                     let address = member.address(Family::of(*address))?;
-                    Some((member, SocketAddr::new(address, member.port(listener))))
+                    Some(SocketAddr::new(address, member.port(listener)))
                 });
-                let members: Vec<(&Member, SocketAddr)> = members.collect();
-                let backends: Vec<String> = members.iter().map(|(_, backend)| backend.to_string()).collect();
-                vips.insert(vip.clone(), backends.join(","));
+                let backends: Vec<SocketAddr> = backends.collect();
+                let texts: Vec<String> = backends.iter().map(SocketAddr::to_string).collect();
+                part.vips.insert(vip.clone(), texts.join(","));
                 let Some(check) = listener.health_check() else { continue };
-                let uuid = number(self.owner, &format!("check {protocol} {vip}"));
+                let uuid = number(self.owner, &format!("{role} {protocol} {vip}"));
                 let row = Columns::from([
                     ("vip", vip.as_str().into()),
                     ("options", datum(&options(check))),
                     ("external_ids", self.external_ids()),
                 ]);
                 decided.rows.rows.insert((CHECK, uuid), row);
-                checks.push(uuid);
-                for (member, backend) in members {
+                part.checks.push(uuid);
+                for backend in backends {
                     let Some((logical_port, from)) = mappings.get(&backend.ip()) else { continue };
-                    used.insert(bracketed(backend.ip()), format!("{logical_port}:{}", bracketed(*from)));
-                    decided.asked.entry(member.name().to_owned()).or_default().push(Asked {
-                        address: backend.ip(),
-                        port: backend.port(),
-                        protocol,
-                        logical_port: logical_port.clone(),
-                    });
+                    let asked = format!("{logical_port}:{}", bracketed(*from));
+                    part.mappings.insert(bracketed(backend.ip()), asked);
                 }
             }
         }
+        for member in members {
+            let asked = self.asked(member, mappings);
+            if !asked.is_empty() {
+                decided.asked.insert(member.name().to_owned(), asked);
+            }
+        }
+        part
+    }
+
+    fn balancer(
+        &self,
+        decided: &mut Desired,
+        protocol: &'static str,
+        listeners: &[&Listener],
+        mappings: &Mappings,
+        left: &[&Member],
+    ) {
+        let part = self.part(decided, ("check", protocol), listeners, &self.serving, mappings);
         let mut marks = self.marks.clone();
         marks.extend(left.iter().map(|member| (format!("{LEFT}{}", member.name()), "yes".to_owned())));
         let options = BTreeMap::from([
@@ -165,17 +237,27 @@ impl Draft<'_> {
             ("ct_flush".to_owned(), "false".to_owned()),
         ]);
         let uuid = number(self.owner, protocol);
-        let row = Columns::from([
-            ("name", names::balancer(self.owner, protocol).into()),
-            ("vips", datum(&vips)),
-            ("protocol", protocol.into()),
-            ("health_check", checks.into_iter().collect()),
-            ("ip_port_mappings", datum(&used)),
-            ("options", datum(&options)),
-            ("external_ids", datum(&marks)),
-        ]);
-        decided.rows.rows.insert((BALANCER, uuid), row);
+        let name = names::balancer(self.owner, protocol);
+        decided.rows.rows.insert((BALANCER, uuid), row(name, protocol, part, &options, &marks));
         self.refer(&mut decided.rows, uuid);
+    }
+
+    /// A load balancer that is nowhere: nobody reaches it, and OVN asks its members whether they are well.
+    fn trial(
+        &self,
+        decided: &mut Desired,
+        protocol: &'static str,
+        listeners: &[&Listener],
+        mappings: &Mappings,
+    ) {
+        if self.trial.is_empty() {
+            return;
+        }
+        let part = self.part(decided, ("trial", protocol), listeners, &self.trial, mappings);
+        let uuid = number(self.owner, &format!("trial {protocol}"));
+        let name = names::trial(self.owner, protocol);
+        let row = row(name, protocol, part, &BTreeMap::new(), &self.marks);
+        decided.rows.rows.insert((BALANCER, uuid), row);
     }
 
     /// Puts a load balancer into its places.
@@ -188,8 +270,8 @@ impl Draft<'_> {
     }
 
     /// Who served, and does not any more.
-    fn left(&self, there: &Rows) -> Vec<&Member> {
-        let (backends, left) = (there.backends(), there.left());
+    fn left(&self) -> Vec<&'a Member> {
+        let (backends, left) = (self.there.backends(), self.there.left());
         let members = self.wanted.members().iter().filter(|member| member.duty() != Duty::Serve);
         let served = |member: &&Member| {
             left.contains(member.name())
@@ -198,38 +280,60 @@ impl Draft<'_> {
         members.filter(served).collect()
     }
 
-    /// What ends the connections of those that left, when their time is over.
+    /// What ends the connections of who left, when its time is over.
     ///
     /// OVN ends connections when it takes a member out of a load balancer with `ct_flush`, and only then: at the very moment
-    /// at which they may still go on. So who left is a member of a second load balancer until its time is over. That has the
-    /// same addresses, and no port: it counts for what is for no port of the first one, and [`Self::close`] lets nothing of
-    /// that through; but connections to all ports are ended with it. An address that others have a use for is left alone.
-    fn farewell(&self, decided: &mut Desired, protocol: &'static str, left: &[&Member], now: SystemTime) {
-        let mut vips = BTreeMap::new();
-        for vip in self.wanted.addresses().iter().filter(|vip| !decided.endless.contains(vip)) {
-            let waits = left.iter().filter(|member| member.duty().by().is_some_and(|by| by > now));
-            let backends = waits.filter_map(|member| member.address(Family::of(*vip)));
-            let backends: Vec<String> = backends.map(|backend| backend.to_string()).collect();
-            if !backends.is_empty() {
-                vips.insert(vip.to_string(), backends.join(","));
+    /// at which they may still go on. So who left is the member of a second load balancer until its time is over. That has
+    /// the same addresses, and no port: it counts for what is for no port of the first one, and [`Self::close`] lets nothing
+    /// of that through; but connections to all ports are ended with it. An address that others have a use for is left alone.
+    fn farewell(
+        &self,
+        decided: &mut Desired,
+        protocol: &'static str,
+        member: &Member,
+        left: &[&Member],
+        now: SystemTime,
+    ) {
+        let uuid = number(self.owner, &format!("farewell {protocol} {}", member.name()));
+        let place = (BALANCER, uuid);
+        let farewell = match (member.duty().by(), self.there.rows.get(&place)) {
+            (Some(by), _) if by > now && left.iter().any(|one| one.name() == member.name()) => {
+                let vips = self.wanted.addresses().iter().filter(|vip| !decided.endless.contains(vip));
+                let vips = vips
+                    .filter_map(|vip| Some((vip.to_string(), member.address(Family::of(*vip))?.to_string())));
+                let part = Part { vips: vips.collect(), ..Part::default() };
+                let options = BTreeMap::from([("ct_flush".to_owned(), "true".to_owned())]);
+                let name = names::farewell(self.owner, protocol, member.name());
+                (!part.vips.is_empty()).then(|| row(name, protocol, part, &options, &self.marks))
             }
+            // It is back, and what it has shall not end: OVN has to hear of that before this goes.
+            (None, Some(there)) => self.called_off(there, &decided.endless, now),
+            _ => None,
+        };
+        if let Some(row) = farewell {
+            decided.rows.rows.insert(place, row);
+            self.refer(&mut decided.rows, uuid);
         }
-        if vips.is_empty() {
-            return;
-        }
-        let uuid = number(self.owner, &format!("farewell {protocol}"));
-        let options = BTreeMap::from([("ct_flush".to_owned(), "true".to_owned())]);
-        let row = Columns::from([
-            ("name", names::farewell(self.owner, protocol).into()),
-            ("vips", datum(&vips)),
-            ("protocol", protocol.into()),
-            ("health_check", Datum::EMPTY),
-            ("ip_port_mappings", datum(&BTreeMap::new())),
-            ("options", datum(&options)),
-            ("external_ids", self.external_ids()),
-        ]);
-        decided.rows.rows.insert((BALANCER, uuid), row);
-        self.refer(&mut decided.rows, uuid);
+    }
+
+    /// What would have ended connections and is not to: as it is, but without effect, for a while.
+    fn called_off(&self, there: &Columns, endless: &BTreeSet<IpAddr>, now: SystemTime) -> Option<Columns> {
+        let is_ours = |vip: &str| {
+            vip.parse().is_ok_and(|vip| self.wanted.addresses().contains(&vip) && !endless.contains(&vip))
+        };
+        let vips = there.get("vips").map(Datum::entries).unwrap_or_default().iter();
+        let vips = vips.filter_map(|(vip, to)| Some((vip.as_text()?.to_owned(), to.as_text()?.to_owned())));
+        let vips: BTreeMap<String, String> = vips.filter(|(vip, _)| is_ours(vip)).collect();
+        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let since = there.get("external_ids").and_then(|ids| ids.value_of(CALLED_OFF)?.parse::<u64>().ok());
+        let since = since.unwrap_or(second);
+        let mut marks = self.marks.clone();
+        marks.insert(CALLED_OFF.to_owned(), since.to_string());
+        let mut row = there.clone();
+        row.insert("options", datum(&BTreeMap::from([("ct_flush".to_owned(), "false".to_owned())])));
+        row.insert("external_ids", datum(&marks));
+        row.insert("vips", datum(&vips));
+        (second < since + HEARD && !vips.is_empty()).then_some(row)
     }
 
     /// Lets nothing through to an address but what is for its ports, while there is something that would take it.
@@ -265,7 +369,7 @@ impl Draft<'_> {
         let ranges: AddressSet = ranges.collect();
         if vips.is_empty()
             || peers.contains(&Peer::Everyone)
-            || ranges.cidrs().iter().any(|range| range.is_everything())
+            || ranges.cidrs().iter().any(Cidr::is_everything)
         {
             return;
         }
@@ -309,6 +413,24 @@ impl Draft<'_> {
         let (table, column) = (SWITCH, "acls");
         rows.references.extend(places.map(|row| Reference { table, row, column, member: uuid }));
     }
+}
+
+fn row(
+    name: String,
+    protocol: &'static str,
+    part: Part,
+    options: &BTreeMap<String, String>,
+    marks: &BTreeMap<String, String>,
+) -> Columns {
+    Columns::from([
+        ("name", name.into()),
+        ("vips", datum(&part.vips)),
+        ("protocol", protocol.into()),
+        ("health_check", part.checks.into_iter().collect()),
+        ("ip_port_mappings", datum(&part.mappings)),
+        ("options", datum(options)),
+        ("external_ids", datum(marks)),
+    ])
 }
 
 fn datum(map: &BTreeMap<String, String>) -> Datum {

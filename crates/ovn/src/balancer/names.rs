@@ -28,9 +28,14 @@ pub(super) fn balancer(owner: &Owner, protocol: &str) -> String {
     format!("portcullis/{}/{protocol}", key(owner))
 }
 
+/// What the one is called whose members are only asked whether they are well.
+pub(super) fn trial(owner: &Owner, protocol: &str) -> String {
+    format!("{}/trial", balancer(owner, protocol))
+}
+
 /// What the one is called that ends the connections of who left.
-pub(super) fn farewell(owner: &Owner, protocol: &str) -> String {
-    format!("{}/farewell", balancer(owner, protocol))
+pub(super) fn farewell(owner: &Owner, protocol: &str, member: &str) -> String {
+    format!("{}/farewell/{member}", balancer(owner, protocol))
 }
 
 /// What the set of who is kept out is called. A dash would be taken for a minus, so it is made from the number.
@@ -46,7 +51,7 @@ pub(super) fn set(owner: &Owner, family: Family) -> String {
 pub(super) fn names(owner: &Owner) -> Vec<(&'static str, String)> {
     let balancers = PROTOCOLS
         .into_iter()
-        .flat_map(|protocol| [(BALANCER, balancer(owner, protocol)), (BALANCER, farewell(owner, protocol))]);
+        .flat_map(|protocol| [(BALANCER, balancer(owner, protocol)), (BALANCER, trial(owner, protocol))]);
     let sets = Family::ALL.map(|family| (ADDRESS_SET, set(owner, family)));
     balancers.chain(sets).collect()
 }

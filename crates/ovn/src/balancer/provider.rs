@@ -148,7 +148,8 @@ impl Provider {
                 places.extend(scene.switches.iter().map(|one| ((SWITCH, one.uuid), one.name.clone())));
                 places.extend(scene.routers.iter().map(|one| ((ROUTER, one.uuid), one.name.clone())));
                 let identity = self.0.sweep.as_ref().map(|sweep| sweep.identity.as_str());
-                desired(&want.owner, identity, wanted, &scene, &there, SystemTime::now())?
+                let health = |asked: &Asked| self.health(asked);
+                desired(&want.owner, identity, wanted, &scene, &there, &health, SystemTime::now())?
             }
         };
         let operations = difference(&decided.rows, &there);
@@ -206,7 +207,8 @@ impl Provider {
                     && row.get("protocol").text().unwrap_or("tcp") == asked.protocol
             });
             match found.and_then(|row| row.get("status").text()) {
-                None | Some("online") => Health::Well,
+                None => Health::Waiting,
+                Some("online") => Health::Well,
                 Some(_) => Health::Ill,
             }
         })

@@ -11,9 +11,11 @@ use super::desired::{Asked, Desired};
 pub(crate) enum Health {
     /// Nobody can say.
     Unknown,
-    /// It gets connections: it answers, or has not been asked yet.
+    /// It has not been asked yet. OVN takes that for well.
+    Waiting,
+    /// It answers.
     Well,
-    /// It gets no new connection.
+    /// It does not, and gets no new connection.
     Ill,
 }
 
@@ -29,6 +31,9 @@ pub(crate) fn members(
     let one = |member: &Member| {
         let served = left.contains(member.name());
         let (state, told) = match member.duty() {
+            Duty::Serve if decided.trial.contains(member.name()) => {
+                (MemberState::Adding, Some("it has not answered its check yet".to_owned()))
+            }
             Duty::Serve => serving(decided.asked.get(member.name()).map(Vec::as_slice), &health),
             Duty::Rest { by } => {
                 leaving(served, ends, by, now, [MemberState::Disabling, MemberState::Disabled])

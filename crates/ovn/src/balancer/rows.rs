@@ -63,9 +63,14 @@ impl Rows {
         row.get(column).unwrap_or(EMPTY)
     }
 
+    fn is_somewhere(&self, balancer: Uuid) -> bool {
+        self.references.iter().any(|reference| reference.member == balancer)
+    }
+
     /// The addresses that get connections.
     pub(crate) fn backends(&self) -> BTreeSet<IpAddr> {
-        let values = self.table(BALANCER).flat_map(|(_, row)| Self::get(row, "vips").entries());
+        let balancers = self.table(BALANCER).filter(|(uuid, _)| self.is_somewhere(*uuid));
+        let values = balancers.flat_map(|(_, row)| Self::get(row, "vips").entries());
         let backends = values.filter_map(|(_, backends)| backends.as_text());
         // Who is there without a port says farewell.
         let backends = backends.flat_map(|backends| backends.split(','));
@@ -92,7 +97,7 @@ impl Rows {
     pub(crate) fn reach(&self) -> Reach {
         let mut rules = Vec::new();
         for (uuid, row) in self.table(BALANCER) {
-            if !self.references.iter().any(|reference| reference.member == uuid) {
+            if !self.is_somewhere(uuid) {
                 continue;
             }
             let name = Self::get(row, "protocol").text().unwrap_or("tcp");

@@ -2,12 +2,15 @@
 
 use std::time::{Duration, SystemTime};
 
-use portcullis_core::{Duty, MemberState, Provider as _};
-use portcullis_testkit::talk::{Held, Load, ask};
+use portcullis_core::{
+    Duty, HealthCheck, HealthPort, Listener, ListenerProtocol, Member, MemberState, Probe, Provider as _,
+    Want,
+};
+use portcullis_testkit::talk::{Backend, Held, Load, ask};
 use portcullis_testkit::{Target, can_connect, eventually};
 
 use crate::lab::{
-    Lab, Machine, PORT, TARGET, VIP, VIP6, everyone, member, members, now, state, want, with_leaving,
+    Lab, Machine, PORT, TARGET, VIP, VIP6, everyone, member, members, now, state, want, want_on, with_leaving,
 };
 
 /// A connection to who has that name.
@@ -78,19 +81,32 @@ async fn who_leaves_finishes_what_it_has_until_its_time_is_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn who_rests_comes_back_and_who_never_served_goes_at_once() {
     let lab = Lab::new();
+    let client = lab.machine("client", 10);
     let backends = lab.backends(2);
     let provider = lab.provider();
     let by = SystemTime::now() + Duration::from_secs(600);
     let all = members(&backends);
-    let resting = |member: &portcullis_core::Member| member.clone().with_duty(Duty::Rest { by });
-    let report = lab.make(&provider, &want(with_leaving(all.clone(), "b2", by), everyone())).await;
+    let resting = |member: &Member| member.clone().with_duty(Duty::Rest { by });
+    let report = lab.make(&provider, &roll(with_leaving(all.clone(), "b2", by))).await;
     assert_eq!(state(&report, "b2"), MemberState::Removed, "it never served");
-    lab.make(&provider, &want(all.clone(), everyone())).await;
-    let report = lab.make(&provider, &want(vec![all[0].clone(), resting(&all[1])], everyone())).await;
+    eventually("it serves", || state(&now(provider.sync(&roll(all.clone()))), "b2") == MemberState::Active);
+    lab.settle();
+    let mut held = held_by(&client, VIP, "b2");
+    let report = lab.make(&provider, &roll(vec![all[0].clone(), resting(&all[1])])).await;
     assert_eq!(state(&report, "b2"), MemberState::Disabling);
-    let report = lab.make(&provider, &want(all, everyone())).await;
-    assert_eq!(state(&report, "b2"), MemberState::Active);
+    eventually("it is back", || state(&now(provider.sync(&roll(all.clone()))), "b2") == MemberState::Active);
+    lab.settle();
+    assert_eq!(held.ask().unwrap(), "b2", "what it has goes on");
     assert!(!lab.nbctl("list Load_Balancer").contains("left"));
+}
+
+/// A load balancer that soon finds out who is well, and is slow to find out who is not: the machine may be busy.
+fn roll(members: Vec<Member>) -> Want {
+    let check = HealthCheck::new(Probe::Tcp, HealthPort::Traffic).unwrap();
+    let check = check.with_timing(Duration::from_secs(1), Duration::from_secs(1)).unwrap();
+    let check = check.with_thresholds(1, 60).unwrap();
+    let listener = Listener::new(PORT, ListenerProtocol::Tcp, TARGET).unwrap().with_health_check(check);
+    want_on("web", &[VIP, VIP6], listener, members, everyone())
 }
 
 /// Three members are replaced one by one, under load.
@@ -100,18 +116,31 @@ async fn a_roll_refuses_nobody() {
     let client = lab.machine("client", 10);
     let mut backends = lab.backends(3);
     let provider = lab.provider();
-    lab.make(&provider, &want(members(&backends), everyone())).await;
+    lab.make(&provider, &roll(members(&backends))).await;
     let load = Load::start(&client.host, VIP, PORT);
     load.more(500);
     for round in 0..3u8 {
         let new = lab.machine(&format!("n{round}"), 40 + round);
-        let serving = portcullis_testkit::talk::Backend::start(&new.host, TARGET);
+        // It is a member before it answers, as machines are that start.
+        let with_new = || {
+            let mut all = members(&backends);
+            all.push(member(&new));
+            roll(all)
+        };
+        let report = lab.make(&provider, &with_new()).await;
+        assert_eq!(state(&report, &new.name), MemberState::Adding);
+        load.more(100);
+        let serving = Backend::start(&new.host, TARGET);
+        eventually("it is known to be well", || {
+            state(&now(provider.sync(&with_new())), &new.name) == MemberState::Active
+        });
+        lab.settle();
+        eventually("it gets connections", || serving.served() > 0);
         backends.push((new, serving));
-        lab.make(&provider, &want(members(&backends), everyone())).await;
         let old = backends[0].0.name.clone();
         let mut held = held_by(&client, VIP, &old);
         let by = SystemTime::now() + Duration::from_secs(3);
-        let leaves = want(with_leaving(members(&backends), &old, by), everyone());
+        let leaves = roll(with_leaving(members(&backends), &old, by));
         let report = lab.make(&provider, &leaves).await;
         assert_eq!(state(&report, &old), MemberState::Draining);
         load.more(300);
@@ -126,7 +155,7 @@ async fn a_roll_refuses_nobody() {
         eventually("its connection is ended", || held.has_ended());
         // It goes, with all that it had.
         drop(backends.remove(0));
-        lab.make(&provider, &want(members(&backends), everyone())).await;
+        lab.make(&provider, &roll(members(&backends))).await;
         load.more(200);
     }
     assert_eq!(

@@ -6,6 +6,7 @@ mod endpoints;
 mod machines;
 mod members;
 mod moves;
+mod ovn;
 mod scene;
 mod templates;
 mod trouble;

@@ -25,7 +25,7 @@ use crate::exit::{Exit, Failure};
 use crate::telemetry::{Metrics, Readiness};
 
 /// What is done again and again is not done more often.
-const LEAST: Duration = Duration::from_secs(30);
+pub(super) const LEAST: Duration = Duration::from_secs(30);
 
 /// Starts it; it ends when `stop` says so, or with a failure.
 pub(crate) async fn start(
@@ -115,7 +115,7 @@ pub(crate) enum Nodes<'a> {
 }
 
 /// What tells the cluster from others of its name.
-async fn identity(nodes: Nodes<'_>) -> Option<String> {
+pub(super) async fn identity(nodes: Nodes<'_>) -> Option<String> {
     let Nodes::Cluster(client) = nodes else { return None };
     let namespaces: kube::Api<Namespace> = kube::Api::all(client.clone());
     match namespaces.get("kube-system").await {

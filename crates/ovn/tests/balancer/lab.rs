@@ -55,6 +55,8 @@ impl Lab {
         let host = plug(&self.ovn, name, &mac, &[&format!("{v4}/24"), &format!("{v6}/64")]);
         host.default_route("10.0.0.1");
         host.run("ip -6 route replace default via fd00::1");
+        // Who makes many connections has more of them in a minute than ports otherwise, and a port rests for a minute.
+        host.set("net/ipv4/ip_local_port_range", "1024 65535");
         let addresses = [v4.parse().unwrap(), v6.parse().unwrap()];
         Machine { name: name.to_owned(), host, addresses }
     }

@@ -115,7 +115,7 @@ async fn infrastructures(scene: &Scene, lab: &Lab) -> Task {
     Task(tokio::spawn(all.run()))
 }
 
-fn balancer(scene: &Scene, spec: Value) {
+fn balancer(scene: &Scene, spec: &Value) {
     scene.apply(json!({
         "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
         "kind": "OVNLoadBalancer",
@@ -160,7 +160,7 @@ async fn a_roll_refuses_nobody() {
     }
     balancer(
         &scene,
-        json!({"listeners": listeners(), "drainTimeoutSeconds": 8, "allowedSourceRanges": ["10.0.0.0/24"]}),
+        &json!({"listeners": listeners(), "drainTimeoutSeconds": 8, "allowedSourceRanges": ["10.0.0.0/24"]}),
     );
     let all = (scene.look_after().await, infrastructures(&scene, &lab).await);
     for name in old {

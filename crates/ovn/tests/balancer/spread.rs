@@ -8,7 +8,7 @@ use portcullis_testkit::{Target, connect, eventually};
 
 use crate::lab::{
     Lab, PORT, TARGET, VIP, VIP6, everyone, gone, listener, member, members, now, quick_listener, state,
-    want, want_on,
+    want_on,
 };
 
 #[tokio::test(flavor = "multi_thread")]

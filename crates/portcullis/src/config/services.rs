@@ -19,6 +19,7 @@ pub(crate) struct Kubernetes {
 /// Services of type `LoadBalancer`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a key that is on or off")]
 pub(crate) struct Services {
     /// Whether they are looked after.
     pub(crate) enabled: bool,

@@ -61,6 +61,7 @@ pub(crate) async fn start(
 }
 
 /// Services of one kind.
+#[derive(Clone, Copy)]
 struct Kind<'a> {
     /// For readiness, and for its Lease.
     check: &'static str,

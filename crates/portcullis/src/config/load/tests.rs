@@ -182,14 +182,14 @@ fn an_unknown_key_is_found_also_without_a_value() {
         [
             "config.yaml:1: modee: unknown key, ignored. Did you mean `mode`?",
             "config.yaml:3: log.levle: unknown key, ignored. Did you mean `level`?",
-            "config.d/10.yaml:2: zebra: unknown key, ignored. Known here: `mode`, `log`, `telemetry`, `networking`, `identity`, `kubernetes`, `services`, `aws`, `ingressControllers`, `singleNode`, `ingress`, `host` and `cloudConfig`",
+            "config.d/10.yaml:2: zebra: unknown key, ignored. Known here: `mode`, `log`, `telemetry`, `networking`, `identity`, `kubernetes`, `services`, `aws`, `ingressControllers`, `singleNode`, `ingress`, `host`, `clusterApi`, `haproxy` and `cloudConfig`",
         ]
     );
     let error = load(&directory, &["nonsense=null", "lgo=~", "log={levle: null}", "lgo=1"]).unwrap_err();
     assert_eq!(
         shown(&directory, &error.errors),
         [
-            "--set nonsense: unknown key. Known here: `mode`, `log`, `telemetry`, `networking`, `identity`, `kubernetes`, `services`, `aws`, `ingressControllers`, `singleNode`, `ingress`, `host` and `cloudConfig`",
+            "--set nonsense: unknown key. Known here: `mode`, `log`, `telemetry`, `networking`, `identity`, `kubernetes`, `services`, `aws`, `ingressControllers`, `singleNode`, `ingress`, `host`, `clusterApi`, `haproxy` and `cloudConfig`",
             "--set lgo: unknown key. Did you mean `log`?",
             "--set log.levle: unknown key. Did you mean `level`?",
         ]

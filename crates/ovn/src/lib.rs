@@ -4,6 +4,7 @@
 //! transaction. What rows an object becomes is in `rows`, and how its fields are written in `flat`.
 
 pub mod acl;
+pub mod balancer;
 pub mod dhcp;
 mod draft;
 mod flat;

@@ -12,6 +12,7 @@ mod machines;
 mod members;
 mod moves;
 mod nlb;
+mod ovn;
 mod scene;
 mod templates;
 mod trouble;

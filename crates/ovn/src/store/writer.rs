@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::models::{Expected, Models, SOON};
 use super::{FORMAT, FORMAT_KEY, JOURNAL, OpenError, Rejected, StoreError};
+use crate::balancer::is_balancers;
 use crate::draft::{Draft, Plan, mend, mend_each};
 use crate::model::Model;
 use crate::rows::{Meaning, meaning};
@@ -309,7 +310,9 @@ impl Writer {
                 .into_iter()
                 .filter_map(|table| {
                     let foreign = replica.rows(table).filter(|row| meaning(row) == Meaning::Foreign);
-                    let count = foreign.filter(|row| row.uuid() != JOURNAL).count();
+                    // What the load balancers of ours need is nobody else's.
+                    let foreign = foreign.filter(|row| row.uuid() != JOURNAL && !is_balancers(row));
+                    let count = foreign.count();
                     (count > 0).then(|| format!("{count} in {table}"))
                 })
                 .collect();

@@ -62,6 +62,9 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     if config.services.enabled {
         roles::services::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
+    if config.services.haproxy || config.services.ovn {
+        roles::other_services::start(loaded, &readiness, &stopped, &mut tasks).await?;
+    }
     if config.ingress_controllers.enabled {
         roles::ingress::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
@@ -82,7 +85,7 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
     }
     if tasks.is_empty() {
         warn!(
-            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled, ingressControllers.enabled, singleNode.enabled, host.enabled, clusterApi.enabled or haproxy.enabled"
+            "no role is enabled, so that only telemetry is served: set networking.enabled, services.enabled, services.haproxy, services.ovn, ingressControllers.enabled, singleNode.enabled, host.enabled, clusterApi.enabled or haproxy.enabled"
         );
     }
     // After the roles, which add what they count.

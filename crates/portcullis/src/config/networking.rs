@@ -77,6 +77,8 @@ pub(crate) struct Northbound {
     pub(crate) durable: bool,
     /// Whether others may have rows in the same database.
     pub(crate) coexist: bool,
+    /// Where the southbound database is served, which knows how the members of load balancers are.
+    pub(crate) southbound: Vec<RemoteAddress>,
 }
 
 impl Default for Northbound {
@@ -88,6 +90,7 @@ impl Default for Northbound {
             key: None,
             durable: true,
             coexist: false,
+            southbound: Vec::new(),
         }
     }
 }

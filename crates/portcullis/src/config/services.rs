@@ -19,6 +19,7 @@ pub(crate) struct Kubernetes {
 /// Services of type `LoadBalancer`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
+#[allow(clippy::struct_excessive_bools, reason = "each is a key that is on or off")]
 pub(crate) struct Services {
     /// Whether they are looked after.
     pub(crate) enabled: bool,
@@ -36,6 +37,12 @@ pub(crate) struct Services {
     pub(crate) sweep_after: Period,
     /// Which of several replicas acts.
     pub(crate) lease: Lease,
+    /// The cluster, by the name that is written on what is made for it, where not on AWS; else as `aws.cluster` says.
+    pub(crate) cluster: Option<String>,
+    /// Whether those of the class `portcullis.dev/haproxy` are looked after, too.
+    pub(crate) haproxy: bool,
+    /// Whether those of the class `portcullis.dev/ovn` are looked after, too.
+    pub(crate) ovn: bool,
 }
 
 impl Default for Services {
@@ -49,6 +56,9 @@ impl Default for Services {
             close_look: Period::seconds(6 * 3600),
             sweep_after: Period::seconds(600),
             lease: Lease::default(),
+            cluster: None,
+            haproxy: false,
+            ovn: false,
         }
     }
 }

@@ -1,19 +1,30 @@
 //! Load balancers of clusters that Cluster API makes.
 
+use std::time::Duration;
+
 use portcullis_controllers::Lease;
 use portcullis_controllers::cluster::{
-    HaProxyController, HaProxySettings, LoadBalancerSettings, LoadBalancers, ProposedClusters, Templates,
+    HaProxyController, HaProxySettings, InfrastructureSettings, Infrastructures, LoadBalancerSettings,
+    LoadBalancers, ProposedClusters, Templates,
 };
-use portcullis_kube_api::cluster::Flavour;
+use portcullis_kube_api::cluster::{Flavour, OvnLoadBalancerSpec};
+use portcullis_ovn::balancer::Provider as Ovn;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::info;
 
+use super::networking::balancer_settings;
 use super::services::{host, kubernetes};
 use super::{cluster_aws, lead};
 use crate::config::{self, Loaded, Mode};
 use crate::exit::Failure;
 use crate::telemetry::Readiness;
+
+/// How often load balancers of OVN are looked at: all that is needed for it is in memory.
+const LOOK_AT_ALL: Duration = Duration::from_secs(5);
+
+/// How often members that are on their way are.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Starts all that the configuration has here; it ends when `stop` says so, or with a failure.
 pub(crate) async fn start(
@@ -61,6 +72,18 @@ pub(crate) async fn start(
     } else {
         None
     };
+    let ovn = given.ovn.then(|| balancer_settings(loaded, None)).transpose()?;
+    let ovn: Option<Infrastructures<Ovn, OvnLoadBalancerSpec>> = ovn.map(|settings| {
+        let looking = InfrastructureSettings {
+            kind: flavour.ovn(),
+            namespace: given.namespace.clone(),
+            concurrency: given.concurrency.max(1),
+            resync: LOOK_AT_ALL,
+            look: LOOK,
+            host: host(),
+        };
+        Infrastructures::new(client.clone(), Ovn::start(settings), looking)
+    });
     let proposed = (flavour == Flavour::Proposed)
         .then(|| ProposedClusters::new(client.clone(), given.namespace.clone()));
     let templates = Templates::new(client.clone(), flavour, given.namespace.clone());
@@ -85,7 +108,13 @@ pub(crate) async fn start(
                 None => std::future::pending().await,
             }
         };
-        tokio::join!(balancers.run(), templates.run(), on_machines, on_aws, proposed);
+        let on_ovn = async {
+            match ovn {
+                Some(infrastructures) => infrastructures.run().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::join!(balancers.run(), templates.run(), on_machines, on_aws, on_ovn, proposed);
         drop(check);
     };
     tasks.spawn(lead(Some(lease), stop.clone(), working));

@@ -7,6 +7,7 @@ pub(crate) mod haproxy;
 pub(crate) mod host;
 pub(crate) mod ingress;
 pub(crate) mod networking;
+pub(crate) mod other_services;
 pub(crate) mod services;
 pub(crate) mod single_node;
 

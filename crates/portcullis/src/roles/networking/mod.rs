@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use self::metrics::{Requests, Stored};
-pub(crate) use self::settings::store as store_settings;
 use self::settings::{Door, Doors};
+pub(crate) use self::settings::{balancers as balancer_settings, store as store_settings};
 use crate::config::Loaded;
 use crate::exit::{Exit, Failure};
 use crate::files;

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use portcullis_networking::identity::SettingsError;
 use portcullis_networking::listen::CertificateFiles;
 use portcullis_networking::{QUOTAS, Settings};
-use portcullis_ovn::{Options, StoreSettings};
+use portcullis_ovn::{Options, StoreSettings, balancer};
 use portcullis_ovsdb::{Remote, Tls};
 
 use crate::config::{Loaded, Mode, RemoteAddress, ServerTls, did_you_mean};
@@ -120,6 +120,21 @@ pub(crate) fn store(loaded: &Loaded, named: &[Remote]) -> Result<StoreSettings, 
             dns_domain: config.networking.dns_domain.clone(),
         },
     })
+}
+
+/// What load balancers of OVN are made with.
+pub(crate) fn balancers(
+    loaded: &Loaded,
+    sweep: Option<balancer::Sweep>,
+) -> Result<balancer::Settings, Failure> {
+    let StoreSettings { remotes, tls, durable, .. } = store(loaded, &[])?;
+    let given = &loaded.config.networking.northbound.southbound;
+    let southbound: Vec<Remote> = given.iter().filter_map(RemoteAddress::remote).collect();
+    let wrong = (!southbound.is_empty()).then(|| unfit(&southbound, tls.is_some())).flatten();
+    if let Some(what) = wrong {
+        return Err(mistake(loaded, "networking.northbound.southbound", what));
+    }
+    Ok(balancer::Settings { remotes, southbound, tls, durable, sweep })
 }
 
 /// What is wrong with these databases, with or without files for TLS.

@@ -1,0 +1,274 @@
+//! Load balancers in OVN: real packets through a real one, while Machines come and go.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use portcullis_controllers::cluster::{InfrastructureSettings, Infrastructures};
+use portcullis_controllers::{ServiceController, Settings as ServiceSettings};
+use portcullis_kube_api::LoadBalancerClass;
+use portcullis_kube_api::cluster::{Flavour, OVN_ROUTERS, OVN_SWITCHES, OvnLoadBalancerSpec};
+use portcullis_ovn::balancer::{Provider, Settings, Sweep};
+use portcullis_testkit::parts::ovn::Ovn;
+use portcullis_testkit::talk::{Backend, Held, Load, ask};
+use portcullis_testkit::{Host, ovn, plug};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::scene::{Scene, client};
+
+/// Where the load balancer is, and where members are.
+const VIP: &str = "192.0.2.10";
+const FRONT: u16 = 443;
+const PORT: u16 = 6443;
+
+/// A logical switch with a client, and room for members.
+struct Lab {
+    ovn: Ovn,
+    client: Host,
+    backends: BTreeMap<String, (Host, Option<Backend>)>,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let ovn = ovn();
+        for command in [
+            "ls-add sw",
+            "lr-add r",
+            "lrp-add r r-sw 02:00:00:00:00:01 10.0.0.1/24",
+            "lsp-add sw sw-r -- lsp-set-type sw-r router -- lsp-set-addresses sw-r router -- lsp-set-options sw-r router-port=r-sw",
+        ] {
+            ovn.nbctl(&command.split_whitespace().collect::<Vec<_>>()).unwrap();
+        }
+        let client = machine(&ovn, "client", 2);
+        // It makes more connections in a minute than it has ports otherwise, and a port rests for a minute.
+        client.set("net/ipv4/ip_local_port_range", "1024 65535");
+        Lab { ovn, client, backends: BTreeMap::new() }
+    }
+
+    /// A machine that is there, and serves on a port.
+    fn start(&mut self, name: &str, port: u16) -> String {
+        let number = 10 + u8::try_from(self.backends.len()).unwrap();
+        let host = machine(&self.ovn, name, number);
+        let backend = Backend::start(&host, port);
+        self.backends.insert(name.to_owned(), (host, Some(backend)));
+        format!("10.0.0.{number}")
+    }
+
+    /// As when a machine is taken away: nobody gets a word from it any more.
+    fn end(&mut self, name: &str) {
+        let (host, backend) = self.backends.get_mut(name).unwrap();
+        host.run("ip link set eth0 down");
+        *backend = None;
+    }
+
+    fn provider(&self, kind: &str) -> Provider {
+        Provider::start(Settings {
+            remotes: vec![self.ovn.northbound().parse().unwrap()],
+            southbound: vec![self.ovn.southbound().parse().unwrap()],
+            tls: None,
+            durable: false,
+            sweep: Some(Sweep {
+                cluster: "test".to_owned(),
+                kind: kind.to_owned(),
+                identity: "0a1b".to_owned(),
+            }),
+        })
+    }
+
+    /// All that is there for load balancers.
+    fn rows(&self) -> String {
+        let tables = ["Load_Balancer", "Load_Balancer_Health_Check", "ACL", "Address_Set"];
+        tables.map(|table| self.ovn.nbctl(&["list", table]).unwrap()).concat()
+    }
+}
+
+fn machine(ovn: &Ovn, name: &str, number: u8) -> Host {
+    let (mac, address) = (format!("02:00:00:00:01:{number:02x}"), format!("10.0.0.{number}"));
+    ovn.nbctl(&["lsp-add", "sw", name]).unwrap();
+    ovn.nbctl(&["lsp-set-addresses", name, &format!("{mac} {address}")]).unwrap();
+    let host = plug(ovn, name, &mac, &[&format!("{address}/24")]);
+    host.default_route("10.0.0.1");
+    host
+}
+
+/// What runs until it is dropped.
+struct Task(JoinHandle<()>);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn infrastructures(scene: &Scene, lab: &Lab) -> Task {
+    let settings = InfrastructureSettings {
+        kind: Flavour::Own.ovn(),
+        namespace: Some(scene.name.to_owned()),
+        concurrency: 4,
+        resync: Duration::from_secs(2),
+        look: Duration::from_millis(500),
+        host: "test".to_owned(),
+    };
+    let provider = lab.provider("OVNLoadBalancer");
+    let all: Infrastructures<Provider, OvnLoadBalancerSpec> =
+        Infrastructures::new(client(scene.kubernetes).await, provider, settings);
+    Task(tokio::spawn(all.run()))
+}
+
+fn balancer(scene: &Scene, spec: &Value) {
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "OVNLoadBalancer",
+        "metadata": {"name": "lb"},
+        "spec": {"addresses": [VIP], "switches": ["sw"]},
+    }));
+    let mut all = json!({
+        "clusterName": "c",
+        "infrastructureRef": {"apiGroup": "loadbalancer.portcullis.dev", "kind": "OVNLoadBalancer", "name": "lb"},
+    });
+    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "LoadBalancer",
+        "metadata": {"name": "lb"},
+        "spec": all,
+    }));
+}
+
+/// Soon sure of who is well, and slow to doubt it: the machine may be busy.
+fn listeners() -> Value {
+    let check = json!({
+        "protocol": "TCP",
+        "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 10,
+    });
+    json!([{"port": FRONT, "targetPort": PORT, "healthCheck": check}])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_roll_refuses_nobody() {
+    let scene = Scene::new("ovn-roll");
+    let mut lab = Lab::new();
+    let (old, new) = (["a-old", "b-old", "c-old"], ["d-new", "e-new", "f-new"]);
+    scene.cluster("c", json!({}), json!({"controlPlaneEndpoint": {"host": VIP, "port": FRONT}}));
+    let make = |lab: &mut Lab, name: &str| {
+        let address = lab.start(name, PORT);
+        scene.control_plane("c", "lb", name, &address);
+        scene.patch("labmachine", name, &json!({"metadata": {"finalizers": ["lab/machine"]}}));
+    };
+    for name in old {
+        make(&mut lab, name);
+    }
+    balancer(
+        &scene,
+        &json!({"listeners": listeners(), "drainTimeoutSeconds": 8, "allowedSourceRanges": ["10.0.0.0/24"]}),
+    );
+    let all = (scene.look_after().await, infrastructures(&scene, &lab).await);
+    for name in old {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], VIP);
+    assert_eq!(scene.condition("lb", "SourceRangesEnforced").0, "True Enforced");
+    scene.until("it is in force", || ask(&lab.client, VIP, FRONT).is_ok());
+
+    let load = Load::start(&lab.client, VIP, FRONT);
+    // Connections that stay: one to each.
+    let mut held: BTreeMap<String, Held> = BTreeMap::new();
+    while held.len() < old.len() {
+        let mut one = Held::connect(&lab.client, VIP, FRONT).unwrap();
+        held.entry(one.ask().unwrap()).or_insert(one);
+    }
+    for (old, new) in old.iter().zip(new) {
+        make(&mut lab, new);
+        scene.until("the new one serves", || scene.status("lb", new).as_deref() == Some("active"));
+        scene.kubectl(&["delete", "machine", old, "--wait=false"]);
+        scene.until("the old one drains", || scene.status("lb", old).as_deref() == Some("draining"));
+        let maker = scene.get("ovnloadbalancer", "lb");
+        let members = maker["status"]["members"].as_array().unwrap().clone();
+        let told = members.iter().find(|member| member["name"] == *old).unwrap()["message"].to_string();
+        assert!(told.contains("UTC: OVN does not tell which connections are left"), "{told}");
+        assert_eq!(held.get_mut(*old).unwrap().ask().unwrap(), *old, "what it has goes on");
+        // Nothing is taken from it before it has left.
+        scene.until("its infrastructure goes", || {
+            scene.get("labmachine", old)["metadata"].get("deletionTimestamp").is_some()
+        });
+        assert_eq!(scene.annotation(old, "loadbalancer.cluster.x-k8s.io/status").as_deref(), Some("removed"));
+        scene.until("its time was over", || held.get_mut(*old).unwrap().has_ended());
+        lab.end(old);
+        load.more(300);
+        scene.patch("labmachine", old, &json!({"metadata": {"finalizers": null}}));
+        scene.until("it is gone", || scene.get("machine", old) == Value::Null);
+        load.more(300);
+    }
+    while load.count() < 10_000 {
+        load.more(500);
+    }
+    let (count, failures) = load.end();
+    assert!(failures.is_empty(), "{} of {count} connections, such as {}", failures.len(), failures[0]);
+    assert!(new.contains(&ask(&lab.client, VIP, FRONT).unwrap().as_str()));
+
+    scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "lb", "--wait=false"]);
+    scene.until("all of it is gone", || lab.rows().is_empty());
+    drop(all);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn services_are_carried_too() {
+    let scene = Scene::new("ovn-services");
+    let mut lab = Lab::new();
+    let names = ["ovn-services-a", "ovn-services-b"];
+    for name in names {
+        let address = lab.start(name, 32443);
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
+        scene.kubernetes.apply(&node.to_string()).unwrap();
+        let status = json!({"status": {
+            "addresses": [{"type": "InternalIP", "address": address}],
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }});
+        let patch =
+            ["patch", "node", name, "--subresource=status", "--type=merge", "-p", &status.to_string()];
+        scene.kubernetes.kubectl(&patch).unwrap();
+        let untaint = json!({"spec": {"taints": null}}).to_string();
+        scene.kubernetes.kubectl(&["patch", "node", name, "--type=merge", "-p", &untaint]).unwrap();
+    }
+    assert_eq!((OVN_SWITCHES, OVN_ROUTERS), ("portcullis.dev/ovn-switches", "portcullis.dev/ovn-routers"));
+    let class = "portcullis.dev/ovn-services";
+    let service = |ranges: Value| {
+        json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "web", "annotations": {OVN_SWITCHES: "sw"}},
+            "spec": {
+                "type": "LoadBalancer", "loadBalancerClass": class, "loadBalancerIP": VIP,
+                "loadBalancerSourceRanges": ranges,
+                "ports": [{"port": 80, "nodePort": 32443}],
+            },
+        })
+    };
+    scene.apply(service(json!(["10.0.0.0/24"])));
+    let settings = ServiceSettings {
+        cluster: "test".to_owned(),
+        class: LoadBalancerClass { name: class.to_owned(), without_class: None },
+        concurrency: 4,
+        resync: Duration::from_secs(600),
+        close_look: Duration::from_secs(3600),
+        sweep_after: Duration::from_secs(600),
+        observe: false,
+        host: "test".to_owned(),
+    };
+    let api = client(scene.kubernetes).await;
+    let services = ServiceController::new(api, lab.provider("Service"), settings);
+    let _running = Task(tokio::spawn(services.run()));
+    scene.until("the Service has its address", || {
+        scene.get("service", "web")["status"]["loadBalancer"]["ingress"][0]["ip"] == VIP
+    });
+    scene.until("both nodes are reached", || {
+        let answers: Vec<String> = (0..8).filter_map(|_| ask(&lab.client, VIP, 80).ok()).collect();
+        names.iter().all(|name| answers.iter().any(|answer| answer == name))
+    });
+    scene.apply(service(json!(["198.51.100.0/24"])));
+    scene.until("nobody gets in", || ask(&lab.client, VIP, 80).is_err());
+    scene.kubectl(&["delete", "service", "web"]);
+    assert_eq!(lab.rows(), "");
+    for name in names {
+        scene.kubernetes.kubectl(&["delete", "node", name]).unwrap();
+    }
+}

@@ -1,0 +1,73 @@
+//! Who gets connections.
+
+use std::collections::BTreeSet;
+
+use portcullis_core::{ListenerProtocol, MemberState, Outcome, Provider as _};
+use portcullis_testkit::talk::ask;
+use portcullis_testkit::{Target, connect, eventually};
+
+use crate::lab::{
+    Lab, PORT, TARGET, VIP, VIP6, everyone, gone, listener, member, members, now, quick_listener, state,
+    want_on,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_are_spread_over_those_that_answer() {
+    let lab = Lab::new();
+    let client = lab.machine("client", 10);
+    let mut backends = lab.backends(3);
+    let provider = lab.provider();
+    let wanted = want_on("web", &[VIP, VIP6], quick_listener(), members(&backends), everyone());
+    assert!(!provider.is_settled(&wanted));
+    let report = lab.make(&provider, &wanted).await;
+    assert_eq!(report.addresses[0].to_string(), VIP);
+    assert!(provider.is_settled(&wanted));
+    let all: BTreeSet<String> = ["b1", "b2", "b3"].map(str::to_owned).into();
+    for vip in [VIP, VIP6] {
+        let mut seen = BTreeSet::new();
+        eventually("all get connections", || {
+            seen.insert(ask(&client.host, vip, PORT).unwrap());
+            seen == all
+        });
+    }
+    // One of them reaches itself, too.
+    let mut seen = BTreeSet::new();
+    eventually("a member reaches all", || {
+        seen.insert(ask(&backends[0].0.host, VIP, PORT).unwrap());
+        seen == all
+    });
+
+    // The one that stops answering gets nothing new, and it is said.
+    drop(backends.remove(1).1);
+    eventually("it is known", || {
+        let looked = now(provider.look_at_all()).unwrap();
+        !looked.is_empty()
+    });
+    let report = provider.sync(&wanted).await;
+    assert_eq!((state(&report, "b1"), state(&report, "b2")), (MemberState::Active, MemberState::Adding));
+    lab.settle();
+    eventually("it gets nothing", || (0..40).all(|_| ask(&client.host, VIP, PORT).is_ok()));
+    for _ in 0..100 {
+        assert_ne!(ask(&client.host, VIP, PORT).unwrap(), "b2");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn udp_is_carried_and_who_has_no_member_hears_so() {
+    let lab = Lab::new();
+    let client = lab.machine("client", 10);
+    let server = lab.machine("b1", 21);
+    let _serving = server.host.serve(TARGET);
+    let provider = lab.provider();
+    let both = || listener(ListenerProtocol::TcpUdp);
+    lab.make(&provider, &want_on("dns", &[VIP, VIP6], both(), vec![member(&server)], everyone())).await;
+    for target in [Target::Tcp(PORT), Target::Udp(PORT)] {
+        assert_eq!(connect(&client.host, VIP, target).as_deref(), Ok("10.0.0.10"));
+        assert_eq!(connect(&client.host, VIP6, target).as_deref(), Ok("fd00::a"));
+    }
+    lab.make(&provider, &want_on("dns", &[VIP], both(), Vec::new(), everyone())).await;
+    let refused = connect(&client.host, VIP, Target::Tcp(PORT)).unwrap_err();
+    assert_eq!(refused, portcullis_testkit::Failure::Refused);
+    assert_eq!(provider.sync(&gone("dns")).await.outcome, Outcome::Done);
+    assert_eq!(lab.rows().trim(), "");
+}

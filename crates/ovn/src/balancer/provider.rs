@@ -148,7 +148,9 @@ impl Provider {
                 places.extend(scene.switches.iter().map(|one| ((SWITCH, one.uuid), one.name.clone())));
                 places.extend(scene.routers.iter().map(|one| ((ROUTER, one.uuid), one.name.clone())));
                 let identity = self.0.sweep.as_ref().map(|sweep| sweep.identity.as_str());
-                let health = |asked: &Asked| self.health(asked);
+                // Nobody comes back soon to see whether a node of a Service answers by now, and one that is ready serves.
+                let at_once = want.owner.kind() == "Service";
+                let health = |asked: &Asked| if at_once { Health::Unknown } else { self.health(asked) };
                 desired(&want.owner, identity, wanted, &scene, &there, &health, SystemTime::now())?
             }
         };

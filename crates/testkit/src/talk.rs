@@ -191,6 +191,9 @@ pub fn ask(from: &Host, to: &str, port: u16) -> io::Result<String> {
     Held::connect(from, to, port)?.ask()
 }
 
+/// Between two connections of one of those who make them.
+const PACE: Duration = Duration::from_millis(5);
+
 /// Connection after connection, by several at once.
 #[derive(Debug)]
 pub struct Load {
@@ -202,6 +205,8 @@ pub struct Load {
 impl Load {
     /// Starts, and goes on until it is ended.
     pub fn start(from: &Host, to: &str, port: u16) -> Self {
+        // Each connection keeps its port for a minute after its end: at this pace there are enough.
+        from.set("net/ipv4/ip_local_port_range", "1024 65535");
         let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let threads = (0..4).map(|_| {
             let (stop, count, from, to) =
@@ -214,6 +219,7 @@ impl Load {
                             failures.push(error.to_string());
                         }
                         count.fetch_add(1, Ordering::Relaxed);
+                        thread::sleep(PACE);
                     }
                     failures
                 })

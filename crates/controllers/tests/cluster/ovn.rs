@@ -40,8 +40,6 @@ impl Lab {
             ovn.nbctl(&command.split_whitespace().collect::<Vec<_>>()).unwrap();
         }
         let client = machine(&ovn, "client", 2);
-        // It makes more connections in a minute than it has ports otherwise, and a port rests for a minute.
-        client.set("net/ipv4/ip_local_port_range", "1024 65535");
         Lab { ovn, client, backends: BTreeMap::new() }
     }
 

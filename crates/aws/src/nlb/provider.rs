@@ -298,6 +298,10 @@ impl Provider {
 
     /// Where the members of an owner are, as far as that is known, and as it was said last.
     fn members_of(&self, state: &mut State, owner: &Owner) -> (Vec<MemberReport>, Vec<MemberReport>) {
+        // Before AWS was looked at, nothing is known: that there is nothing would be something.
+        if state.looked.is_none() {
+            return Default::default();
+        }
         let Some(followed) = state.followed.get_mut(owner) else { return Default::default() };
         let empty = Holding::default();
         let holding = state.snapshot.holdings.get(owner).map_or(&empty, |holding| holding);

@@ -266,7 +266,10 @@ impl Situation<'_> {
         decided.members.push(AssignedMember {
             name,
             addresses,
-            provider_id: candidate.provider_id.clone(),
+            provider_id: candidate
+                .provider_id
+                .clone()
+                .or_else(|| before.and_then(|before| before.provider_id.clone())),
             duty,
             by: by.map(Time),
         });

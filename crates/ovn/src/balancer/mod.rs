@@ -1,6 +1,6 @@
 //! Load balancers of OVN: what is wanted becomes rows of the northbound database, in one transaction.
 //!
-//! What rows an owner needs ([`desired`]) is a function of what it wants, of the switches and routers it names, and of what
+//! What rows an owner needs (`desired`) is a function of what it wants, of the switches and routers it names, and of what
 //! it has; what has to be done is the difference. Every row says whose it is. References from switches and routers are
 //! added and taken away one by one, since others have theirs in the same columns.
 

@@ -101,6 +101,31 @@ pub enum Change {
     Status(Value),
 }
 
+impl Change {
+    /// The change once more, made for the Service as it is found now: if it says what it said when the change was thought
+    /// of. Only its conditions, and who wrote what, may have changed since.
+    pub fn again(&self, was: &Service, found: &Service) -> Option<Self> {
+        if says(was) != says(found) {
+            return None;
+        }
+        let mut again = self.clone();
+        let (Self::Object(patch) | Self::Status(patch)) = &mut again;
+        *patch.pointer_mut("/metadata/resourceVersion")? = json!(found.metadata.resource_version);
+        Some(again)
+    }
+}
+
+/// A Service without what changes while it says the same.
+fn says(service: &Service) -> Service {
+    let mut says = service.clone();
+    says.metadata.resource_version = None;
+    says.metadata.managed_fields = None;
+    if let Some(status) = &mut says.status {
+        status.conditions = None;
+    }
+    says
+}
+
 /// The changes by which a Service becomes ours, one after the other; none if it is. `class` is ours.
 pub fn take_over(service: &Service, class: &str, taken: TakenOver<'_>) -> Vec<Change> {
     let known = Adopted::of(service);
@@ -388,6 +413,31 @@ mod tests {
             },
             "status": {"loadBalancer": {"ingress": [{"hostname": "k.example"}]}},
         }))
+    }
+
+    #[test]
+    fn a_change_is_made_again_only_if_the_service_says_the_same() {
+        let mut was = of_cloud_provider();
+        was.metadata.resource_version = Some("1".to_owned());
+        let change = take_over(&was, CLASS, OF_CLOUD_PROVIDER).remove(0);
+        let found = |change: fn(&mut Service)| {
+            let mut found = was.clone();
+            found.metadata.resource_version = Some("2".to_owned());
+            change(&mut found);
+            found
+        };
+        let told = found(|service| service.status.as_mut().unwrap().conditions = Some(Vec::new()));
+        let again = change.again(&was, &told).unwrap();
+        assert_eq!(vec![again], take_over(&told, CLASS, OF_CLOUD_PROVIDER));
+        let edits: [fn(&mut Service); 4] = [
+            |service| service.metadata.annotations = None,
+            |service| service.metadata.finalizers = None,
+            |service| service.spec.as_mut().unwrap().ports = None,
+            |service| service.status.as_mut().unwrap().load_balancer = None,
+        ];
+        for edit in edits {
+            assert_eq!(change.again(&was, &found(edit)), None);
+        }
     }
 
     #[test]

@@ -332,6 +332,13 @@ fn it_is_not_let_go_of_before_the_other_looks_after_it() {
     drop(theirs);
     std::thread::scope(|threads| {
         let released = threads.spawn(|| scene.does(&["release", "default/web", "--yes"]));
+        // Conditions are written all the time, and do not stand in the way.
+        while_the_nodes_are_opened(&scene, || {
+            scene.patch_status(&json!({"status": {"conditions": [{
+                "type": "example.com/Seen", "status": "True", "reason": "Seen", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }]}}));
+        });
         eventually("the Service is theirs", || {
             scene.get().unwrap()["metadata"]["annotations"][TYPE] == "nlb"
         });
@@ -348,8 +355,8 @@ fn it_is_not_let_go_of_before_the_other_looks_after_it() {
     });
 }
 
-/// Somebody edits the Service while the nodes are opened for the other controller: it stays ours, and they are closed again.
-fn not_given_back_when_somebody_edits_it(scene: &Scene) {
+/// The nodes are opened for the other controller slowly; `meanwhile` is done while they are.
+fn while_the_nodes_are_opened(scene: &Scene, meanwhile: impl FnOnce()) {
     let opens = Arc::new(AtomicBool::new(false));
     let seen = opens.clone();
     scene.fake.faults(move |call| {
@@ -359,13 +366,20 @@ fn not_given_back_when_somebody_edits_it(scene: &Scene) {
         seen.store(true, Ordering::Relaxed);
         Fault::Latency(Duration::from_secs(3))
     });
+    eventually("the nodes are opened", || opens.load(Ordering::Relaxed));
+    meanwhile();
+    scene.fake.clear_faults();
+}
+
+/// Somebody edits the Service while the nodes are opened for the other controller: it stays ours, and they are closed again.
+fn not_given_back_when_somebody_edits_it(scene: &Scene) {
     let refused = std::thread::scope(|threads| {
         let released = threads.spawn(|| scene.run(&["release", "default/web", "--yes"]));
-        eventually("the nodes are opened", || opens.load(Ordering::Relaxed));
-        scene.patch(&json!({"metadata": {"annotations": {"note": "edited"}}}));
+        while_the_nodes_are_opened(scene, || {
+            scene.patch(&json!({"metadata": {"annotations": {"note": "edited"}}}));
+        });
         released.join().unwrap()
     });
-    scene.fake.clear_faults();
     scene.patch(&json!({"metadata": {"annotations": {"note": null}}}));
     let told = text(&refused);
     assert!(!refused.status.success() && told.contains("It is still ours."), "{told}");

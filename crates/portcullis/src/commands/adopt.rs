@@ -194,7 +194,7 @@ impl Hands {
         let (namespace, name) = (service.namespace().unwrap_or_default(), service.name_any());
         let api = self.api(&namespace);
         for change in changes {
-            let done = self.patch(&api, &name, change).await;
+            let done = self.patch(&api, service, change).await;
             done.map_err(|error| {
                 Failure::new(Exit::Failed, format!("Service {namespace}/{name} cannot be changed: {error}"))
                     .state("Its load balancer serves as before. Run the command again.")
@@ -204,13 +204,15 @@ impl Hands {
     }
 
     /// Makes one change. A port that the change before gave up is free again only a moment later; and where Kubernetes looks
-    /// at all of them in that moment, only after minutes: then the Service gets another one for its health checks.
+    /// at all of them in that moment, only after minutes: then the Service gets another one for its health checks. What
+    /// changed meanwhile and does not matter here, as conditions that are written all the time, does not stand in the way.
     async fn patch(
         &self,
         api: &Api<Service>,
-        name: &str,
+        looked_at: &Service,
         mut change: Change,
     ) -> Result<Service, kube::Error> {
+        let name = &*looked_at.name_any();
         let parameters = PatchParams::default();
         let mut tries = 0;
         loop {
@@ -219,7 +221,14 @@ impl Hands {
                 Change::Status(patch) => api.patch_status(name, &parameters, &Patch::Merge(patch)).await,
             };
             let is_taken = |status: &Status| status.message.contains("already allocated");
-            if !matches!(&done, Err(kube::Error::Api(status)) if is_taken(status)) {
+            let Err(kube::Error::Api(status)) = &done else { return done };
+            if status.is_conflict() && tries < PATIENCE {
+                tries += 1;
+                let Some(again) = change.again(looked_at, &api.get(name).await?) else { return done };
+                change = again;
+                continue;
+            }
+            if !is_taken(status) {
                 return done;
             }
             tries += 1;

@@ -1,7 +1,6 @@
 //! What a provider is asked for, in its own object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::api::Patch;
 use portcullis_kube_api::cluster::{
     AssignedMember, Assignment, CLUSTER_LABEL, InfrastructureSpec, InfrastructureStatus,
 };
@@ -58,7 +57,8 @@ impl Context {
                 "resourceVersion": made.metadata.resource_version,
             },
         });
-        self.patch(shelf, made.namespace(), made.name(), &Patch::Merge(patch)).await
+        shelf.patch(&self.client, made, patch).await?;
+        Ok(())
     }
 
     pub(super) async fn write_assignment(
@@ -72,8 +72,8 @@ impl Context {
         for absent in ["endpoint", "allowedSourceRanges", "replacedSince"] {
             value.as_object_mut().map(|fields| fields.entry(absent).or_insert(Value::Null));
         }
-        let patch = Patch::Merge(json!({"spec": {"assignment": value}}));
-        self.patch(shelf, made.namespace(), made.name(), &patch).await
+        shelf.patch(&self.client, made, json!({"spec": {"assignment": value}})).await?;
+        Ok(())
     }
 
     pub(super) async fn unassign(
@@ -81,7 +81,7 @@ impl Context {
         shelf: &Shelf<InfrastructureSpec, InfrastructureStatus>,
         made: &Infrastructure,
     ) -> Result<(), Failed> {
-        let patch = Patch::Merge(json!({"spec": {"assignment": null}}));
-        self.patch(shelf, made.namespace(), made.name(), &patch).await
+        shelf.patch(&self.client, made, json!({"spec": {"assignment": null}})).await?;
+        Ok(())
     }
 }

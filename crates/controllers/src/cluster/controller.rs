@@ -1,7 +1,6 @@
 //! Looks after `LoadBalancers`: who their members are, where clients find them, what their providers are asked for.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -9,15 +8,13 @@ use portcullis_kube_api::cluster::{
     ClusterSpec, ClusterStatus, ControlPlaneSpec, Flavour, InfrastructureSpec, InfrastructureStatus,
     LoadBalancerSpec, LoadBalancerStatus, MEMBER, MachineSpec, MachineStatus, hooks,
 };
-use tracing::{info, warn};
 
 use super::kinds::Kinds;
 use super::probe::Probes;
 use super::queue::Queue;
-use super::shelf::{Key, Shelf, key};
+use super::shelf::{Shelf, key};
 use super::thing::{Cluster, ControlPlane, Infrastructure, Machine, resource};
 use crate::events::Events;
-use crate::pause::pause;
 
 /// How `LoadBalancers` are looked after.
 #[derive(Clone, Debug)]
@@ -54,7 +51,6 @@ pub(super) struct Context {
     pub(super) infrastructures: Kinds<InfrastructureSpec, InfrastructureStatus>,
     pub(super) probes: Probes,
     pub(super) events: Events,
-    failures: Mutex<HashMap<Key, u32>>,
 }
 
 impl LoadBalancers {
@@ -66,7 +62,7 @@ impl LoadBalancers {
     /// Does so until it is dropped.
     pub async fn run(self) {
         let LoadBalancers { client, settings } = self;
-        let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
+        let queue: Arc<Queue> = Arc::new(Queue::new("a load balancer", BACKOFF));
         let balancers =
             Arc::new(Shelf::new(resource(settings.flavour.load_balancer()), settings.namespace.clone()));
         let namespace = settings.namespace.as_deref();
@@ -77,7 +73,6 @@ impl LoadBalancers {
             infrastructures: Kinds::new(client.clone(), namespace, of_infrastructure(&balancers, &queue)),
             probes: Probes::new(settings.probe, Arc::clone(&queue)),
             events: Events::new(client.clone(), "load-balancer-controller", &settings.host),
-            failures: Mutex::default(),
             balancers: Arc::clone(&balancers),
             client: client.clone(),
             settings: settings.clone(),
@@ -86,39 +81,14 @@ impl LoadBalancers {
         let working = async {
             balancers.ready().await;
             let concurrency = usize::from(context.settings.concurrency.max(1));
-            queue.run(concurrency, |key| context.work(key)).await;
+            queue.run(concurrency, |key| context.reconcile(key)).await;
         };
         tokio::join!(watching, working);
     }
 }
 
-impl Context {
-    async fn work(&self, key: Key) -> Option<Duration> {
-        let done = Box::pin(self.reconcile(&key)).await;
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        match done {
-            Ok(again) => {
-                failures.remove(&key);
-                again
-            }
-            Err(problem) => {
-                let count = failures.entry(key.clone()).or_default();
-                *count += 1;
-                let (namespace, name) = key;
-                // One that lost against somebody else, and will see what they wrote, is nothing to tell of.
-                if *count > 3 {
-                    warn!(namespace, name, %problem, "a load balancer could not be looked after; it is tried again");
-                } else {
-                    info!(namespace, name, %problem, "a load balancer is looked after again");
-                }
-                Some(pause(BACKOFF, *count))
-            }
-        }
-    }
-}
-
 type Balancers = Arc<Shelf<LoadBalancerSpec, LoadBalancerStatus>>;
-type Due = Arc<Queue<Key>>;
+type Due = Arc<Queue>;
 
 /// Everything of a cluster is looked at when the Cluster changes.
 fn of_cluster(balancers: &Balancers, queue: &Due) -> impl Fn(&str, &str, &Cluster) + Send + Sync + use<> {

@@ -29,7 +29,6 @@ use super::kinds::Kinds;
 use super::queue::Queue;
 use super::shelf::{Key, Shelf, key};
 use super::thing::{Thing, resource};
-use crate::pause::pause;
 
 /// The label of a Lease by which a machine says that it is there; its value is the pool.
 pub(super) const POOL_LABEL: &str = "portcullis.dev/haproxy-pool";
@@ -91,7 +90,6 @@ struct Context {
     machines: Arc<Mutex<HashMap<String, Machine>>>,
     /// When machines could not be seen last: for a while after that, who is silent may just not have been heard.
     blind: Mutex<Instant>,
-    failures: Mutex<HashMap<Key, u32>>,
 }
 
 /// A machine that said that it is there.
@@ -117,7 +115,7 @@ impl HaProxyController {
     /// Does so until it is dropped.
     pub async fn run(self) {
         let HaProxyController { client, settings } = self;
-        let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
+        let queue: Arc<Queue> = Arc::new(Queue::new("a load balancer on machines", BACKOFF));
         let objects: Arc<Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>> =
             Arc::new(Shelf::new(resource(settings.flavour.haproxy()), settings.namespace.clone()));
         let namespace = settings.namespace.as_deref();
@@ -157,7 +155,6 @@ impl HaProxyController {
             ),
             machines: Arc::default(),
             blind: Mutex::new(Instant::now()),
-            failures: Mutex::default(),
             objects: Arc::clone(&objects),
             client: client.clone(),
             settings,
@@ -166,27 +163,14 @@ impl HaProxyController {
         let working = async {
             objects.ready().await;
             let concurrency = usize::from(context.settings.concurrency.max(1));
-            queue.run(concurrency, |key| context.work(key)).await;
+            queue.run(concurrency, |key| context.reconcile(key)).await;
         };
         tokio::join!(watching, working, context.follow_machines(&queue), context.miss_machines(&queue));
     }
 }
 
 impl Context {
-    async fn work(&self, key: Key) -> Option<Duration> {
-        let done = Box::pin(self.reconcile(&key)).await;
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let Err(problem) = done else {
-            failures.remove(&key);
-            return done.unwrap_or_default();
-        };
-        let count = failures.entry(key.clone()).or_default();
-        *count += 1;
-        info!(namespace = key.0, name = key.1, %problem, "a load balancer is looked at again");
-        Some(pause(BACKOFF, *count))
-    }
-
-    async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, String> {
+    async fn reconcile(&self, key: Key) -> Result<Option<Duration>, String> {
         let Some(object) = self.objects.get(&key.0, &key.1) else { return Ok(None) };
         if is_moving_away(&object) || object.is_going() {
             return Ok(None);
@@ -313,11 +297,8 @@ impl Context {
             "metadata": {"resourceVersion": object.metadata.resource_version},
             "status": {"instances": stay},
         });
-        match self
-            .api(object)
-            .patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch))
-            .await
-        {
+        let api = self.objects.api(&self.client, object.namespace());
+        match api.patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
             Ok(written) => drop(self.objects.keep(written)),
             // Somebody wrote meanwhile, and it is looked at again.
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
@@ -327,17 +308,7 @@ impl Context {
     }
 
     async fn write(&self, object: &HaProxyLoadBalancer, status: InfrastructureStatus) -> Result<(), String> {
-        if status == object.status {
-            return Ok(());
-        }
-        if let Some(written) = write_status(&self.api(object), object.name(), &status).await? {
-            self.objects.keep(written);
-        }
-        Ok(())
-    }
-
-    fn api(&self, object: &HaProxyLoadBalancer) -> Api<HaProxyLoadBalancer> {
-        Api::namespaced_with(self.client.clone(), object.namespace(), self.objects.resource())
+        write_status(&self.objects, &self.client, object, &status).await
     }
 
     /// The machines of a pool that are there, by name. Right after machines could not be seen, those count as well that said
@@ -361,7 +332,7 @@ impl Context {
     }
 
     /// Hears of machines that say that they are there.
-    async fn follow_machines(&self, queue: &Queue<Key>) {
+    async fn follow_machines(&self, queue: &Queue) {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.settings.agents);
         let events = watcher(api, watcher::Config::default().labels(POOL_LABEL)).default_backoff();
         pin_mut!(events);
@@ -384,7 +355,7 @@ impl Context {
         }
     }
 
-    fn see(&self, lease: &Lease, queue: &Queue<Key>) {
+    fn see(&self, lease: &Lease, queue: &Queue) {
         let (Some(name), Some(pool)) =
             (machine_name(lease), lease.metadata.labels.as_ref().and_then(|labels| labels.get(POOL_LABEL)))
         else {
@@ -408,7 +379,7 @@ impl Context {
     }
 
     /// Notices that machines say nothing any more.
-    async fn miss_machines(&self, queue: &Queue<Key>) {
+    async fn miss_machines(&self, queue: &Queue) {
         let mut live: Vec<(String, String)> = Vec::new();
         let mut was_blind = true;
         loop {
@@ -431,7 +402,7 @@ impl Context {
         }
     }
 
-    fn look_at_pool(&self, pool: Option<&str>, queue: &Queue<Key>) {
+    fn look_at_pool(&self, pool: Option<&str>, queue: &Queue) {
         let all = self.objects.all();
         all.iter()
             .filter(|object| pool == Some(object.spec.pool()))

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, Patch, PatchParams};
 use kube::{Client, Resource};
 use portcullis_core::{
     Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want,
@@ -17,17 +16,17 @@ use portcullis_kube_api::cluster::{
     Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,
     MemberStatus, ProviderSpec, is_moving_away, is_paused, set_condition,
 };
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::sleep;
-use tracing::{info, warn};
+use tracing::warn;
 
 use super::conditions;
 use super::kinds::Kinds;
 use super::queue::Queue;
 use super::shelf::{Key, Shelf, key};
 use super::thing::{Thing, resource};
+use super::writing::whole;
 use crate::events::{Events, Weight};
-use crate::pause::pause;
 
 /// How a provider's objects are looked after.
 #[derive(Clone, Debug)]
@@ -67,9 +66,8 @@ struct Context<P, S> {
     settings: InfrastructureSettings,
     objects: Arc<Shelf<S, InfrastructureStatus>>,
     clusters: Kinds<ClusterSpec, ClusterStatus>,
-    queue: Arc<Queue<Key>>,
+    queue: Arc<Queue>,
     events: Events,
-    failures: Mutex<HashMap<Key, u32>>,
     /// What was told of each last: it is told once, however often it is looked at.
     told: Mutex<HashMap<Key, Vec<String>>>,
     /// Whose what is, so that news of an owner find their object.
@@ -89,7 +87,7 @@ where
     /// Does so until it is dropped.
     pub async fn run(self) {
         let Infrastructures { client, provider, settings, .. } = self;
-        let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
+        let queue: Arc<Queue> = Arc::new(Queue::new("a load balancer", BACKOFF));
         let objects: Arc<Shelf<S, InfrastructureStatus>> =
             Arc::new(Shelf::new(resource(settings.kind), settings.namespace.clone()));
         let told = {
@@ -113,7 +111,6 @@ where
             events: Events::new(client.clone(), "load-balancer-provider", &settings.host),
             objects: Arc::clone(&objects),
             queue: Arc::clone(&queue),
-            failures: Mutex::default(),
             told: Mutex::default(),
             owners: Mutex::default(),
             client: client.clone(),
@@ -124,7 +121,7 @@ where
         let working = async {
             objects.ready().await;
             let concurrency = usize::from(context.settings.concurrency.max(1));
-            queue.run(concurrency, |key| context.work(key)).await;
+            queue.run(concurrency, |key| context.reconcile(key)).await;
         };
         tokio::join!(watching, working, context.look_at_all());
     }
@@ -135,23 +132,6 @@ where
     P: Provider,
     S: ProviderSpec + Clone + Debug + Send + Sync + 'static,
 {
-    async fn work(&self, key: Key) -> Option<Duration> {
-        let done = Box::pin(self.reconcile(&key)).await;
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        match done {
-            Ok(again) => {
-                failures.remove(&key);
-                again
-            }
-            Err(problem) => {
-                let count = failures.entry(key.clone()).or_default();
-                *count += 1;
-                info!(namespace = key.0, name = key.1, %problem, "a load balancer is not as it should be yet");
-                Some(pause(BACKOFF, *count))
-            }
-        }
-    }
-
     /// Finds what somebody else changed, now and then.
     async fn look_at_all(&self) {
         for round in 1_u64.. {
@@ -189,13 +169,13 @@ where
         }
     }
 
-    async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, String> {
+    async fn reconcile(&self, key: Key) -> Result<Option<Duration>, String> {
         let Some(object) = self.objects.get(&key.0, &key.1) else {
-            self.forget(key);
+            self.forget(&key);
             return Ok(None);
         };
         if is_moving_away(&object) {
-            self.forget(key);
+            self.forget(&key);
             return Ok(None);
         }
         let cluster = match object.spec.assignment() {
@@ -340,13 +320,8 @@ where
             metadata["labels"] = json!({CLUSTER_LABEL: cluster});
         }
         metadata["finalizers"] = json!(finalizers);
-        let api = self.api(object);
-        let patch = Patch::Merge(json!({"metadata": metadata}));
-        match api.patch(object.name(), &PatchParams::default(), &patch).await {
-            Ok(written) => Ok(self.objects.keep(written).unwrap_or_else(|| Arc::new(object.clone()))),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Arc::new(object.clone())),
-            Err(error) => Err(error.to_string()),
-        }
+        let written = self.objects.patch(&self.client, object, json!({"metadata": metadata})).await?;
+        Ok(written.unwrap_or_else(|| Arc::new(object.clone())))
     }
 
     async fn write_status(
@@ -354,42 +329,28 @@ where
         object: &Thing<S, InfrastructureStatus>,
         status: InfrastructureStatus,
     ) -> Result<(), String> {
-        if status == object.status {
-            return Ok(());
-        }
-        let written = write_status(&self.api(object), object.name(), &status).await?;
-        if let Some(written) = written {
-            self.objects.keep(written);
-        }
-        Ok(())
-    }
-
-    fn api(&self, object: &Thing<S, InfrastructureStatus>) -> Api<Thing<S, InfrastructureStatus>> {
-        Api::namespaced_with(self.client.clone(), object.namespace(), self.objects.resource())
+        write_status(&self.objects, &self.client, object, &status).await
     }
 }
 
-/// Writes all of a status; `None` if the object is gone.
+/// Writes all of a status that is ours to write.
 pub(super) async fn write_status<S>(
-    api: &Api<Thing<S, InfrastructureStatus>>,
-    name: &str,
+    objects: &Shelf<S, InfrastructureStatus>,
+    client: &Client,
+    object: &Thing<S, InfrastructureStatus>,
     status: &InfrastructureStatus,
-) -> Result<Option<Thing<S, InfrastructureStatus>>, String>
+) -> Result<(), String>
 where
-    S: ProviderSpec + Clone + Debug,
+    S: ProviderSpec + Clone + Debug + Send + Sync + 'static,
 {
-    let mut value = serde_json::to_value(status).map_err(|error| error.to_string())?;
+    if *status == object.status {
+        return Ok(());
+    }
+    let mut value = whole(status)?;
     // Each machine writes its own entry of these.
     value.as_object_mut().map(|fields| fields.remove("instances"));
-    for absent in ["address", "allowedSourceRanges", "observedGeneration"] {
-        value.as_object_mut().map(|fields| fields.entry(absent).or_insert(Value::Null));
-    }
-    let patch = Patch::Merge(json!({"status": value}));
-    match api.patch_status(name, &PatchParams::default(), &patch).await {
-        Ok(written) => Ok(Some(written)),
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error.to_string()),
-    }
+    objects.patch_status(client, object, json!({"status": value})).await?;
+    Ok(())
 }
 
 fn member_status(member: &MemberReport) -> MemberStatus {

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kube::api::Patch;
 use portcullis_kube_api::cluster::{
     CONTROL_PLANE_LABEL, DISABLED, MEMBER, MEMBER_TOO, MachineSpec, MachineStatus, NAME_LABEL, STATUS, hooks,
 };
@@ -130,7 +129,8 @@ impl Context {
             return Ok(());
         }
         let patch = json!({"metadata": {"annotations": wanted}});
-        self.patch(shelf, machine.namespace(), &name, &Patch::Merge(patch)).await
+        shelf.patch(&self.client, machine, patch).await?;
+        Ok(())
     }
 
     /// What Machines of a control plane are made from holds them from their first moment.
@@ -163,6 +163,7 @@ impl Context {
         }
         let metadata = json!({"annotations": annotations, "labels": labels});
         let patch = json!({"spec": {"machineTemplate": {"metadata": metadata}}});
-        self.patch(shelf, plane.namespace(), plane.name(), &Patch::Merge(patch)).await
+        shelf.patch(&self.client, plane, patch).await?;
+        Ok(())
     }
 }

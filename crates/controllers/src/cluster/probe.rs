@@ -15,7 +15,7 @@ use super::shelf::Key;
 pub(super) struct Probes {
     every: Option<Duration>,
     known: Arc<Mutex<HashMap<Key, Known>>>,
-    queue: Arc<Queue<Key>>,
+    queue: Arc<Queue>,
 }
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ struct Known {
 const PATIENCE: Duration = Duration::from_secs(3);
 
 impl Probes {
-    pub(super) fn new(every: Option<Duration>, queue: Arc<Queue<Key>>) -> Self {
+    pub(super) fn new(every: Option<Duration>, queue: Arc<Queue>) -> Self {
         Probes { every, known: Arc::default(), queue }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Only for a set-up without Cluster API, whose kinds these are otherwise.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::Api;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_kube_api::cluster::{
     ClusterSpec, Condition, ControlPlaneSpec, Endpoint, ProposedStatus, Reference, is_paused, set_condition,
 };
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tracing::info;
 
 use super::endpoints::{Flow, Place, flow};
@@ -24,7 +24,6 @@ use super::kinds::Kinds;
 use super::queue::Queue;
 use super::shelf::{Key, Shelf, key};
 use super::thing::Thing;
-use crate::pause::pause;
 
 /// Looks after Clusters in the shape of the proposal.
 #[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
@@ -48,7 +47,6 @@ struct Context {
     clusters: Kinds<ClusterSpec, ProposedStatus>,
     planes: Kinds<ControlPlaneSpec, ProposedStatus>,
     networks: Kinds<NetworkSpec, ProposedStatus>,
-    failures: Mutex<HashMap<Key, u32>>,
 }
 
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
@@ -67,7 +65,7 @@ impl ProposedClusters {
 
     /// Does so until it is dropped.
     pub async fn run(self) {
-        let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
+        let queue: Arc<Queue> = Arc::new(Queue::new("a cluster", BACKOFF));
         let of_cluster = Arc::clone(&queue);
         let (of_plane, of_network) = (Arc::clone(&queue), Arc::clone(&queue));
         let namespace = self.namespace.as_deref();
@@ -75,7 +73,7 @@ impl ProposedClusters {
         let everybody: Arc<Mutex<BTreeSet<Key>>> = Arc::default();
         let (known, by_plane, by_network) =
             (Arc::clone(&everybody), Arc::clone(&everybody), Arc::clone(&everybody));
-        let all_of = |known: &Mutex<BTreeSet<Key>>, namespace: &str, queue: &Queue<Key>| {
+        let all_of = |known: &Mutex<BTreeSet<Key>>, namespace: &str, queue: &Queue| {
             let known = known.lock().unwrap_or_else(PoisonError::into_inner);
             known.iter().filter(|(found, _)| found == namespace).for_each(|key| queue.add(key.clone()));
         };
@@ -94,7 +92,6 @@ impl ProposedClusters {
                     all_of(&by_network, network.namespace(), &of_network);
                 },
             ),
-            failures: Mutex::default(),
             client: self.client.clone(),
         };
         loop {
@@ -106,25 +103,12 @@ impl ProposedClusters {
                 }
             }
         }
-        queue.run(4, |key| context.work(key)).await;
+        queue.run(4, |key| context.reconcile(key)).await;
     }
 }
 
 impl Context {
-    async fn work(&self, key: Key) -> Option<Duration> {
-        let done = Box::pin(self.reconcile(&key)).await;
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let Err(problem) = done else {
-            failures.remove(&key);
-            return done.unwrap_or_default();
-        };
-        let count = failures.entry(key.clone()).or_default();
-        *count += 1;
-        info!(namespace = key.0, name = key.1, %problem, "a cluster is looked at again");
-        Some(pause(BACKOFF, *count))
-    }
-
-    async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, String> {
+    async fn reconcile(&self, key: Key) -> Result<Option<Duration>, String> {
         let clusters = self.clusters.shelf(GROUP, "Cluster").await?;
         let Some(cluster) = clusters.get(&key.0, &key.1) else { return Ok(None) };
         if cluster.is_going() || is_paused(&cluster, Some(&cluster.0)) {
@@ -240,15 +224,15 @@ impl Context {
                     match (place, &network) {
                         (Place::Cluster, _) => {
                             let patch = json!({"spec": {"controlPlane": {"endpoint": endpoint}}});
-                            self.patch(clusters, cluster.namespace(), cluster.name(), patch).await?;
+                            clusters.patch(&self.client, cluster, patch).await?;
                         }
                         (Place::ControlPlane, _) => {
                             let patch = json!({"spec": {"endpoint": endpoint}});
-                            self.patch(&planes, plane.namespace(), plane.name(), patch).await?;
+                            planes.patch(&self.client, &plane, patch).await?;
                         }
                         (Place::InfrastructureCluster, Some((network, networks))) => {
                             let patch = json!({"spec": {"controlPlaneEndpoint": endpoint}});
-                            self.patch(networks, network.namespace(), network.name(), patch).await?;
+                            networks.patch(&self.client, network, patch).await?;
                         }
                         _ => {}
                     }
@@ -310,34 +294,7 @@ impl Context {
         if status.control_plane_ready != object.status.control_plane_ready {
             value["controlPlaneReady"] = json!(status.control_plane_ready);
         }
-        let api: Api<Thing<S, ProposedStatus>> =
-            Api::namespaced_with(self.client.clone(), object.namespace(), shelf.resource());
-        let patch = Patch::Merge(json!({"status": value}));
-        match api.patch_status(object.name(), &PatchParams::default(), &patch).await {
-            Ok(written) => drop(shelf.keep(written)),
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error.to_string()),
-        }
-        Ok(())
-    }
-
-    async fn patch<S>(
-        &self,
-        shelf: &Shelf<S, ProposedStatus>,
-        namespace: &str,
-        name: &str,
-        patch: Value,
-    ) -> Result<(), String>
-    where
-        S: Default + serde::de::DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
-    {
-        let api: Api<Thing<S, ProposedStatus>> =
-            Api::namespaced_with(self.client.clone(), namespace, shelf.resource());
-        match api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(written) => drop(shelf.keep(written)),
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(error.to_string()),
-        }
+        shelf.patch_status(&self.client, object, json!({"status": value})).await?;
         Ok(())
     }
 }

@@ -9,25 +9,36 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
+use tracing::{info, warn};
+
+use super::shelf::Key;
+use crate::pause::pause;
 
 /// A queue of what has to be looked at.
-pub(crate) struct Queue<K> {
-    due: Mutex<BTreeMap<K, Instant>>,
+pub(crate) struct Queue {
+    due: Mutex<BTreeMap<Key, Instant>>,
     woken: Notify,
+    /// What these are, for people.
+    what: &'static str,
+    /// How long is waited after a failure, at first and at most.
+    backoff: (Duration, Duration),
 }
 
-impl<K: Ord + Clone> Queue<K> {
-    pub(crate) fn new() -> Self {
-        Queue { due: Mutex::default(), woken: Notify::new() }
+/// So many failures in a row are nothing to warn of: whoever lost against somebody else sees next what they wrote.
+const QUIET: u32 = 3;
+
+impl Queue {
+    pub(crate) fn new(what: &'static str, backoff: (Duration, Duration)) -> Self {
+        Queue { due: Mutex::default(), woken: Notify::new(), what, backoff }
     }
 
     /// It is looked at as soon as possible.
-    pub(crate) fn add(&self, key: K) {
+    pub(crate) fn add(&self, key: Key) {
         self.add_in(key, Duration::ZERO);
     }
 
     /// It is looked at in this time, unless something has it looked at before.
-    pub(crate) fn add_in(&self, key: K, time: Duration) {
+    pub(crate) fn add_in(&self, key: Key, time: Duration) {
         let at = Instant::now() + time;
         let mut due = self.due();
         let found = due.entry(key).or_insert(at);
@@ -37,25 +48,26 @@ impl<K: Ord + Clone> Queue<K> {
     }
 
     /// Looks at what is due by `work`, so many at a time, until it is dropped. `work` says when it has to be done again, if
-    /// nothing happens before.
+    /// nothing happens before; what failed is done again, later each time.
     pub(crate) async fn run<F, W>(&self, concurrency: usize, work: W)
     where
-        W: Fn(K) -> F,
-        F: Future<Output = Option<Duration>>,
+        W: Fn(Key) -> F,
+        F: Future<Output = Result<Option<Duration>, String>>,
     {
-        let mut running: BTreeSet<K> = BTreeSet::new();
+        let mut failures: BTreeMap<Key, u32> = BTreeMap::new();
+        let mut running: BTreeSet<Key> = BTreeSet::new();
         let mut work_in_hand = FuturesUnordered::new();
         loop {
             let next = {
                 let (mut due, now) = (self.due(), Instant::now());
-                let mut waiting: Vec<(Instant, K)> = due
+                let mut waiting: Vec<(Instant, Key)> = due
                     .iter()
                     .filter(|(key, _)| !running.contains(*key))
                     .map(|(key, at)| (*at, key.clone()))
                     .collect();
                 waiting.sort_unstable();
                 let room = concurrency.saturating_sub(running.len());
-                let start: Vec<K> = waiting
+                let start: Vec<Key> = waiting
                     .iter()
                     .take_while(|(at, _)| *at <= now)
                     .take(room)
@@ -64,7 +76,7 @@ impl<K: Ord + Clone> Queue<K> {
                 for key in start {
                     due.remove(&key);
                     running.insert(key.clone());
-                    let job = work(key.clone());
+                    let job = Box::pin(work(key.clone()));
                     work_in_hand.push(async move { (key, job.await) });
                 }
                 let is_full = running.len() >= concurrency;
@@ -77,9 +89,9 @@ impl<K: Ord + Clone> Queue<K> {
                 }
             };
             tokio::select! {
-                Some((key, again)) = work_in_hand.next() => {
+                Some((key, done)) = work_in_hand.next() => {
                     running.remove(&key);
-                    if let Some(time) = again {
+                    if let Some(time) = self.again(&key, done, &mut failures) {
                         self.add_in(key, time);
                     }
                 }
@@ -89,7 +101,35 @@ impl<K: Ord + Clone> Queue<K> {
         }
     }
 
-    fn due(&self) -> MutexGuard<'_, BTreeMap<K, Instant>> {
+    /// When it has to be looked at again.
+    fn again(
+        &self,
+        key: &Key,
+        done: Result<Option<Duration>, String>,
+        failures: &mut BTreeMap<Key, u32>,
+    ) -> Option<Duration> {
+        let problem = match done {
+            Ok(again) => {
+                failures.remove(key);
+                return again;
+            }
+            Err(problem) => problem,
+        };
+        let count = failures.entry(key.clone()).or_default();
+        *count += 1;
+        let (namespace, name) = key;
+        if *count > QUIET {
+            warn!(
+                what = self.what,
+                namespace, name, problem, "it could not be looked after; it is tried again"
+            );
+        } else {
+            info!(what = self.what, namespace, name, problem, "it is looked after again");
+        }
+        Some(pause(self.backoff, *count))
+    }
+
+    fn due(&self) -> MutexGuard<'_, BTreeMap<Key, Instant>> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -100,31 +140,58 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    fn queue() -> Arc<Queue> {
+        Arc::new(Queue::new("a thing", (Duration::from_secs(1), Duration::from_secs(60))))
+    }
+
+    fn key(name: &str) -> Key {
+        ("a".to_owned(), name.to_owned())
+    }
+
     #[tokio::test(start_paused = true)]
     async fn each_once_at_a_time_and_again_when_it_was_asked_for_meanwhile() {
-        let queue = Arc::new(Queue::new());
+        let queue = queue();
         let (now, most, done) = (AtomicUsize::new(0), AtomicUsize::new(0), Mutex::new(Vec::new()));
-        for key in ["a", "b", "c", "a"] {
-            queue.add(key);
+        for name in ["a", "b", "c", "a"] {
+            queue.add(key(name));
         }
-        let running = queue.run(2, |key| {
+        let running = queue.run(2, |(_, name)| {
             let (queue, now, most, done) = (&queue, &now, &most, &done);
             async move {
                 most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
-                if key == "a" && done.lock().unwrap().is_empty() {
-                    queue.add("a");
+                if name == "a" && done.lock().unwrap().is_empty() {
+                    queue.add(key("a"));
                 }
                 tokio::time::sleep(Duration::from_secs(1)).await;
                 now.fetch_sub(1, Ordering::Relaxed);
-                done.lock().unwrap().push(key);
-                (key == "c" && done.lock().unwrap().len() < 5).then_some(Duration::from_secs(60))
+                let mut done = done.lock().unwrap();
+                done.push(name.clone());
+                Ok((name == "c" && done.len() < 5).then_some(Duration::from_secs(60)))
             }
         });
         let _ = tokio::time::timeout(Duration::from_secs(100), running).await;
         assert_eq!(most.load(Ordering::Relaxed), 2);
         let mut seen = done.lock().unwrap().clone();
-        assert_eq!(seen.pop(), Some("c"), "after its time");
+        assert_eq!(seen.pop().as_deref(), Some("c"), "after its time");
         seen.sort_unstable();
         assert_eq!(seen, ["a", "a", "b", "c"]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_failed_is_done_again_later_each_time() {
+        let queue = queue();
+        let (start, tries) = (Instant::now(), Mutex::new(Vec::new()));
+        queue.add(key("a"));
+        let running = queue.run(2, |_| {
+            let tries = &tries;
+            async move {
+                let mut tries = tries.lock().unwrap();
+                tries.push(start.elapsed().as_secs());
+                // Once it goes well, and then the waiting starts anew.
+                if tries.len() == 4 { Ok(Some(Duration::ZERO)) } else { Err("no".to_owned()) }
+            }
+        });
+        let _ = tokio::time::timeout(Duration::from_secs(12), running).await;
+        assert_eq!(*tries.lock().unwrap(), [0, 1, 3, 7, 7, 8, 10]);
     }
 }

@@ -7,7 +7,6 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
-use kube::api::{Api, DeleteParams, Patch};
 use portcullis_kube_api::cluster::{
     Assignment, CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec, Endpoint, Flavour,
     InfrastructureSpec, InfrastructureStatus, LoadBalancerStatus, Reference, condition, hooks,
@@ -25,7 +24,6 @@ use super::membership::{Membership, Situation};
 use super::moving::is_bound_to;
 use super::shelf::{Key, Shelf};
 use super::thing::{Infrastructure, LoadBalancer, Thing};
-use super::writing::gone_is_fine;
 use crate::events::Weight;
 
 /// Why it did not come to its end. It is tried again.
@@ -47,9 +45,9 @@ struct Surroundings {
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Context {
-    pub(super) async fn reconcile(&self, key: &Key) -> Result<Option<Duration>, Failed> {
+    pub(super) async fn reconcile(&self, key: Key) -> Result<Option<Duration>, Failed> {
         let Some(balancer) = self.balancers.get(&key.0, &key.1) else {
-            self.probes.forget(key);
+            self.probes.forget(&key);
             return Ok(None);
         };
         if is_moving_away(&balancer) {
@@ -192,8 +190,7 @@ impl Context {
     async fn go_with_the_cluster(&self, balancer: &LoadBalancer) -> Result<(), Failed> {
         let (namespace, name) = (balancer.namespace(), balancer.name());
         info!(namespace, name, "the cluster goes, and so does its load balancer");
-        let api: Api<LoadBalancer> = self.api(self.balancers.resource(), namespace);
-        gone_is_fine(api.delete(name, &DeleteParams::default()).await)
+        self.balancers.delete(&self.client, balancer).await
     }
 
     /// Whether an endpoint that is known answers, as far as it was asked.
@@ -353,8 +350,8 @@ impl Context {
         // From above first: a provider never makes what clients would not find.
         if missing.contains(&Place::LoadBalancer) {
             info!(namespace = balancer.namespace(), name = balancer.name(), %endpoint, "the endpoint is known");
-            let patch = Patch::Merge(json!({"spec": {"endpoint": endpoint}}));
-            self.patch(&self.balancers, balancer.namespace(), balancer.name(), &patch).await?;
+            let patch = json!({"spec": {"endpoint": endpoint}});
+            self.balancers.patch(&self.client, balancer, patch).await?;
             return Ok(None);
         }
         for place in missing {
@@ -362,12 +359,12 @@ impl Context {
                 (Place::Cluster, _) => {
                     let (shelf, cluster) = &around.cluster;
                     // Both at once: Cluster API erases one that is not complete.
-                    let patch = Patch::Merge(json!({"spec": {"controlPlaneEndpoint": endpoint}}));
-                    self.patch(shelf, cluster.namespace(), cluster.name(), &patch).await?;
+                    let patch = json!({"spec": {"controlPlaneEndpoint": endpoint}});
+                    shelf.patch(&self.client, cluster, patch).await?;
                 }
                 (Place::ControlPlane, Some((shelf, plane))) => {
-                    let patch = Patch::Merge(json!({"spec": {"endpoint": endpoint}}));
-                    self.patch(shelf, plane.namespace(), plane.name(), &patch).await?;
+                    let patch = json!({"spec": {"endpoint": endpoint}});
+                    shelf.patch(&self.client, plane, patch).await?;
                 }
                 _ => {}
             }

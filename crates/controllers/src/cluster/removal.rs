@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DeleteParams, Patch};
 use portcullis_kube_api::cluster::{CLUSTER_FINALIZER, MEMBER, STATUS, hooks};
 use serde_json::{Value, json};
 
@@ -13,8 +12,8 @@ use super::conditions;
 use super::controller::Context;
 use super::kinds::Lack;
 use super::reconcile::Failed;
-use super::thing::{Cluster, Infrastructure, LoadBalancer};
-use super::writing::{gone_is_fine, owned_by};
+use super::thing::{Cluster, LoadBalancer};
+use super::writing::owned_by;
 
 impl Context {
     /// Takes back everything, and lets it go when all of it is gone.
@@ -47,8 +46,8 @@ impl Context {
                 for key in [hooks.pre_drain.as_str(), hooks.pre_terminate.as_str()].iter().chain(ours) {
                     annotations.insert(key, Value::Null);
                 }
-                let patch = Patch::Merge(json!({"metadata": {"annotations": annotations}}));
-                self.patch(&shelf, namespace, machine.name(), &patch).await?;
+                let patch = json!({"metadata": {"annotations": annotations}});
+                shelf.patch(&self.client, &machine, patch).await?;
             }
         }
         let (main, others, _) = self.infrastructures(balancer).await?;
@@ -57,8 +56,7 @@ impl Context {
         }
         if let Some((shelf, made)) = main.filter(|(_, made)| owned_by(made, balancer)) {
             if !made.is_going() {
-                let api: Api<Infrastructure> = self.api(&shelf.resource().clone(), namespace);
-                gone_is_fine(api.delete(made.name(), &DeleteParams::default()).await)?;
+                shelf.delete(&self.client, &made).await?;
             }
             let mut status = balancer.status.clone();
             let message = format!("{} {} is being deleted.", shelf.resource().kind, made.name());
@@ -79,11 +77,11 @@ impl Context {
             .filter(|one| *one != CLUSTER_FINALIZER)
             .cloned()
             .collect();
-        let patch = Patch::Merge(json!({"metadata": {
+        let patch = json!({"metadata": {
             "finalizers": finalizers,
             "resourceVersion": balancer.metadata.resource_version,
-        }}));
-        self.patch(&self.balancers, namespace, name, &patch).await?;
+        }});
+        self.balancers.patch(&self.client, balancer, patch).await?;
         Ok(None)
     }
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, pin_mut};
 use kube::Client;
-use kube::api::Api;
+use kube::api::{Api, DeleteParams, Patch, PatchParams};
 use kube::core::ApiResource;
 use kube::runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -169,6 +170,49 @@ where
         kept.gone.remove(&key);
         kept.objects.insert(key, Arc::clone(&object));
         Some(object)
+    }
+
+    /// Changes an object by a merge patch, and keeps what it became. One that is gone need not be changed any more.
+    pub(crate) async fn patch(
+        &self,
+        client: &Client,
+        object: &Thing<S, T>,
+        patch: Value,
+    ) -> Result<Option<Arc<Thing<S, T>>>, String> {
+        let api = self.api(client, object.namespace());
+        self.written(api.patch(object.name(), &PatchParams::default(), &Patch::Merge(patch)).await)
+    }
+
+    /// The same for its status.
+    pub(crate) async fn patch_status(
+        &self,
+        client: &Client,
+        object: &Thing<S, T>,
+        patch: Value,
+    ) -> Result<Option<Arc<Thing<S, T>>>, String> {
+        let api = self.api(client, object.namespace());
+        self.written(api.patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch)).await)
+    }
+
+    /// Deletes an object, unless it is gone.
+    pub(crate) async fn delete(&self, client: &Client, object: &Thing<S, T>) -> Result<(), String> {
+        match self.api(client, object.namespace()).delete(object.name(), &DeleteParams::default()).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn written(&self, written: Result<Thing<S, T>, kube::Error>) -> Result<Option<Arc<Thing<S, T>>>, String> {
+        match written {
+            Ok(written) => Ok(self.keep(written)),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    pub(crate) fn api(&self, client: &Client, namespace: &str) -> Api<Thing<S, T>> {
+        Api::namespaced_with(client.clone(), namespace, &self.resource)
     }
 
     fn kept(&self) -> MutexGuard<'_, Kept<S, T>> {

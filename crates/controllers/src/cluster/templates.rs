@@ -1,11 +1,11 @@
 //! Load balancers that are made from templates: one for each Cluster that names one, or whose `ClusterClass` does.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::ApiResource;
 use portcullis_kube_api::cluster::{
     CLUSTER_LABEL, CONTROL_PLANE, ClusterSpec, ClusterStatus, Flavour, Reference, TEMPLATE, is_paused,
@@ -18,7 +18,6 @@ use super::kinds::Kinds;
 use super::queue::Queue;
 use super::shelf::{Key, key};
 use super::thing::{Thing, resource};
-use crate::pause::pause;
 
 /// Makes load balancers from templates.
 #[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
@@ -59,7 +58,6 @@ struct Context {
     clusters: Kinds<ClusterSpec, ClusterStatus>,
     classes: Kinds<Nothing, Nothing>,
     templates: Kinds<TemplateSpec, Nothing>,
-    failures: Mutex<HashMap<Key, u32>>,
 }
 
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(60));
@@ -73,7 +71,7 @@ impl Templates {
 
     /// Does so until it is dropped.
     pub async fn run(self) {
-        let queue: Arc<Queue<Key>> = Arc::new(Queue::new());
+        let queue: Arc<Queue> = Arc::new(Queue::new("a cluster made from a template", BACKOFF));
         let of_cluster = Arc::clone(&queue);
         let namespace = self.namespace.as_deref();
         let context = Context {
@@ -86,42 +84,28 @@ impl Templates {
             ),
             classes: Kinds::new(self.client.clone(), namespace, |_, _, _| {}),
             templates: Kinds::new(self.client.clone(), namespace, |_, _, _| {}),
-            failures: Mutex::default(),
             client: self.client.clone(),
             flavour: self.flavour,
         };
         while context.clusters.shelf(GROUP, "Cluster").await.is_err() {
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        queue.run(4, |key| context.work(key)).await;
+        queue.run(4, |key| context.reconcile(key)).await;
     }
 }
 
 impl Context {
-    async fn work(&self, key: Key) -> Option<Duration> {
-        let done = Box::pin(self.reconcile(&key)).await;
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-        let Err(problem) = done else {
-            failures.remove(&key);
-            return None;
-        };
-        let count = failures.entry(key.clone()).or_default();
-        *count += 1;
-        info!(namespace = key.0, cluster = key.1, %problem, "a load balancer could not be made from its template yet");
-        Some(pause(BACKOFF, *count))
-    }
-
-    async fn reconcile(&self, key: &Key) -> Result<(), String> {
+    async fn reconcile(&self, key: Key) -> Result<Option<Duration>, String> {
         let clusters = self.clusters.shelf(GROUP, "Cluster").await?;
-        let Some(cluster) = clusters.get(&key.0, &key.1) else { return Ok(()) };
+        let Some(cluster) = clusters.get(&key.0, &key.1) else { return Ok(None) };
         // One that has a load balancer is left alone, wherever that comes from.
         if cluster.is_going()
             || is_paused(&cluster, Some(&cluster.0))
             || cluster.annotation(CONTROL_PLANE).is_some()
         {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(name) = self.template_of(&cluster).await? else { return Ok(()) };
+        let Some(name) = self.template_of(&cluster).await? else { return Ok(None) };
         let of_balancers = self.flavour.load_balancer();
         let kind = format!("{}Template", of_balancers.kind);
         let template = self.template(&key.0, of_balancers.group, &kind, &name).await?;
@@ -149,19 +133,15 @@ impl Context {
         }
         spec["clusterName"] = json!(cluster.name());
         self.make(&resource(of_balancers), &cluster, &template, spec).await?;
-        let api: Api<Thing<ClusterSpec, ClusterStatus>> =
-            Api::namespaced_with(self.client.clone(), &key.0, clusters.resource());
-        let patch = Patch::Merge(json!({"metadata": {"annotations": {CONTROL_PLANE: cluster.name()}}}));
-        let written =
-            api.patch(&key.1, &PatchParams::default(), &patch).await.map_err(|error| error.to_string())?;
-        clusters.keep(written);
+        let patch = json!({"metadata": {"annotations": {CONTROL_PLANE: cluster.name()}}});
+        clusters.patch(&self.client, &cluster, patch).await?;
         info!(
             namespace = key.0,
             cluster = key.1,
             template = name,
             "a load balancer was made from its template"
         );
-        Ok(())
+        Ok(None)
     }
 
     /// The template that a Cluster, or its class, names.

@@ -205,15 +205,18 @@ pub const PARTS: &[Part] = &[
     },
     Part {
         name: "Cluster API",
-        purpose: "core manager and its types",
+        purpose: "core manager and its types, clusterctl",
         source: Source::Go(GoModule {
             version: "1.14.2",
             files: go_files!("cluster-api", "go.mod", "go.sum"),
-            packages: &[("cluster-api-core", "sigs.k8s.io/cluster-api/core")],
+            packages: &[
+                ("cluster-api-core", "sigs.k8s.io/cluster-api/core"),
+                ("clusterctl", "sigs.k8s.io/cluster-api/cmd/clusterctl"),
+            ],
             version_variables: &[],
             keep: &[("sigs.k8s.io/cluster-api", "core/config", "config")],
         }),
-        programs: &["cluster-api-core"],
+        programs: &["cluster-api-core", "clusterctl"],
         sandbox: Use::None,
     },
     Part {

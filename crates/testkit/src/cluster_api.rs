@@ -82,6 +82,8 @@ fn adapted(kubernetes: &Kubernetes, manifest: &str, place: &Place) -> Result<Str
             // The manager finds the version to speak by these, which an installation by kustomize adds.
             object["metadata"]["labels"]["cluster.x-k8s.io/v1beta1"] = json!("v1beta1");
             object["metadata"]["labels"]["cluster.x-k8s.io/v1beta2"] = json!("v1beta2");
+            // An installation by clusterctl adds this, by which it knows later what there is to move.
+            object["metadata"]["labels"]["clusterctl.cluster.x-k8s.io"] = json!("");
             relocate(&mut object["spec"]["conversion"]["webhook"], place);
         }
         for webhook in object.get_mut("webhooks").and_then(Value::as_array_mut).into_iter().flatten() {

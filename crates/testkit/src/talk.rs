@@ -95,32 +95,19 @@ impl Shared {
     fn talk(&self, mut stream: TcpStream) -> io::Result<()> {
         let mut first = [0; 1];
         stream.peek(&mut first)?;
-        match first[0] {
-            // A hello of TLS.
-            0x16 => {
-                let tls = ServerConnection::new(Arc::clone(&TLS)).map_err(io::Error::other)?;
-                self.answer(StreamOwned::new(tls, stream))
+        // The PROXY protocol comes before anything else.
+        if first[0] == b'\r' {
+            let client = proxied(&mut stream)?;
+            if stream.peek(&mut first)? > 0 {
+                self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(client);
             }
-            // The PROXY protocol.
-            b'\r' => {
-                let mut head = [0; 16];
-                stream.read_exact(&mut head)?;
-                let mut rest = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];
-                stream.read_exact(&mut rest)?;
-                let client: Option<IpAddr> = match (head[12], head[13]) {
-                    (0x21, 0x11) => rest.first_chunk::<4>().map(|address| (*address).into()),
-                    (0x21, 0x21) => rest.first_chunk::<16>().map(|address| (*address).into()),
-                    // Of HAProxy itself: a check.
-                    _ => None,
-                };
-                let mut peeked = [0; 1];
-                if stream.peek(&mut peeked)? > 0 {
-                    self.told.lock().unwrap_or_else(PoisonError::into_inner).extend(client);
-                }
-                self.answer(stream)
-            }
-            _ => self.answer(stream),
         }
+        // A hello of TLS.
+        if first[0] == 0x16 {
+            let tls = ServerConnection::new(Arc::clone(&TLS)).map_err(io::Error::other)?;
+            return self.answer(StreamOwned::new(tls, stream));
+        }
+        self.answer(stream)
     }
 
     fn answer(&self, stream: impl Read + Write) -> io::Result<()> {
@@ -142,6 +129,19 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// Reads a header of the PROXY protocol: which client it tells of, unless it is `HAProxy` itself that asks.
+fn proxied(stream: &mut TcpStream) -> io::Result<Option<IpAddr>> {
+    let mut head = [0; 16];
+    stream.read_exact(&mut head)?;
+    let mut rest = vec![0; usize::from(u16::from_be_bytes([head[14], head[15]]))];
+    stream.read_exact(&mut rest)?;
+    Ok(match (head[12], head[13]) {
+        (0x21, 0x11) => rest.first_chunk::<4>().map(|address| (*address).into()),
+        (0x21, 0x21) => rest.first_chunk::<16>().map(|address| (*address).into()),
+        _ => None,
+    })
 }
 
 static TLS: LazyLock<Arc<ServerConfig>> = LazyLock::new(|| {

@@ -3,153 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use portcullis_controllers::cluster::{
-    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings, OnMachines, Sharing,
-};
+use portcullis_controllers::cluster::{OnMachines, Sharing};
 use portcullis_controllers::{ServiceController, Settings as ServiceSettings};
-use portcullis_haproxy::{Settings, Tuning};
-use portcullis_host::interfaces::Selection;
 use portcullis_kube_api::LoadBalancerClass;
 use portcullis_kube_api::cluster::Flavour;
-use portcullis_testkit::parts::{Namespace, Scratch};
 use portcullis_testkit::talk::{Backend, Held, Load, ask};
-use portcullis_testkit::{Host, Leash, link};
+use portcullis_testkit::{Host, link};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 
+use crate::lab::{
+    Agent, FRONT, Lab, PORT, Place, agent, carrying, controller, listeners, machine, on_machines,
+};
 use crate::scene::{Scene, client};
-
-/// The port of members, and the one of load balancers.
-const PORT: u16 = 6443;
-const FRONT: u16 = 443;
-
-/// A machine that carries traffic, a client, and some who may be members.
-struct Lab {
-    carrier: Host,
-    client: Host,
-    backends: BTreeMap<String, Running>,
-}
-
-struct Running {
-    host: Host,
-    backend: Option<Backend>,
-}
-
-impl Lab {
-    fn new(names: &[&str]) -> Self {
-        let [carrier, client] = ["carrier", "client"].map(Host::new);
-        link(&client, &["192.0.2.10/24"], &carrier, &["192.0.2.1/24"]);
-        let mut backends = BTreeMap::new();
-        for (number, name) in names.iter().enumerate() {
-            let host = Host::new(name);
-            link(&host, &[&format!("10.9.{number}.2/24")], &carrier, &[&format!("10.9.{number}.1/24")]);
-            let backend = Some(Backend::start(&host, PORT));
-            backends.insert((*name).to_owned(), Running { host, backend });
-        }
-        Lab { carrier, client, backends }
-    }
-
-    /// As when a machine is taken away: nobody gets a word from it any more.
-    fn end(&mut self, name: &str) {
-        let running = self.backends.get_mut(name).unwrap();
-        running.host.run("ip link set to-carrier down");
-        running.backend = None;
-    }
-}
-
-/// An agent on a machine; what it started ends with the test.
-struct Agent {
-    task: JoinHandle<()>,
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// Where the programs of a machine have their files, which end when this is dropped.
-struct Place {
-    _leashes: [Leash; 2],
-    scratch: Scratch,
-}
-
-impl Place {
-    fn new() -> Self {
-        let scratch = Scratch::new().unwrap();
-        let leashes = [Leash::new(scratch.path()), Leash::new(&scratch.path().join("shared"))];
-        Place { _leashes: leashes, scratch }
-    }
-}
-
-async fn agent(scene: &Scene, lab: &Lab, place: &Place) -> Agent {
-    let settings = Settings::new(place.scratch.path());
-    let carrier = Namespace::run(&lab.carrier, || Carrier::start(settings)).unwrap();
-    let mut selection = Selection::usual();
-    // Clients are not to come by the networks of members.
-    selection.internal.extend(lab.backends.keys().map(|name| format!("to-{name}")));
-    let settings = HaProxyAgentSettings {
-        flavour: Flavour::Own,
-        namespace: Some(scene.name.to_owned()),
-        agents: scene.name.to_owned(),
-        pool: scene.name.to_owned(),
-        name: "carrier".to_owned(),
-        sharing: None,
-        selection,
-        tuning: Tuning::default(),
-    };
-    let agent = HaProxyAgent::new(client(scene.kubernetes).await, carrier, settings);
-    Agent { task: tokio::spawn(agent.run(|_| {})) }
-}
-
-async fn controller(scene: &Scene) -> Agent {
-    let settings = HaProxySettings {
-        flavour: Flavour::Own,
-        namespace: Some(scene.name.to_owned()),
-        agents: scene.name.to_owned(),
-        concurrency: 4,
-    };
-    let controller = HaProxyController::new(client(scene.kubernetes).await, settings);
-    Agent { task: tokio::spawn(controller.run()) }
-}
-
-/// A load balancer on the machines of the scene's own pool.
-fn on_machines(scene: &Scene, name: &str, spec: Value, of_machines: Value) {
-    let mut maker = json!({"pool": scene.name});
-    maker.as_object_mut().unwrap().extend(of_machines.as_object().unwrap().clone());
-    scene.apply(json!({
-        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
-        "kind": "HAProxyLoadBalancer",
-        "metadata": {"name": name},
-        "spec": maker,
-    }));
-    let reference =
-        json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": "HAProxyLoadBalancer", "name": name});
-    let mut all = json!({"clusterName": "c", "infrastructureRef": reference});
-    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
-    scene.apply(json!({
-        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
-        "kind": "LoadBalancer",
-        "metadata": {"name": name},
-        "spec": all,
-    }));
-}
-
-/// Quick checks, by TLS, as API servers are asked.
-fn listeners() -> Value {
-    let check = json!({
-        "protocol": "HTTPS", "path": "/readyz",
-        "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 2,
-    });
-    json!([{"port": FRONT, "targetPort": PORT, "healthCheck": check}])
-}
-
-/// A Machine whose infrastructure stays until the test has taken it away.
-fn machine(scene: &Scene, lab: &Lab, name: &str) {
-    let number = lab.backends.keys().position(|known| known == name).unwrap();
-    scene.control_plane("c", "lb", name, &format!("10.9.{number}.2"));
-    scene.patch("labmachine", name, &json!({"metadata": {"finalizers": ["lab/machine"]}}));
-}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_roll_refuses_nobody() {
@@ -368,29 +233,6 @@ async fn haproxy_that_is_killed_is_back() {
         .until("it is back", || ask(&lab.client, "192.0.2.1", FRONT).is_ok_and(|answer| answer == "fault-a"));
 }
 
-/// An agent of a pair, which shares addresses with the other one.
-async fn one_of_a_pair(scene: &Scene, host: &Host, name: &str, priority: u8, place: &Place) -> Agent {
-    let settings = Settings::new(place.scratch.path());
-    let carrier = Namespace::run(host, || Carrier::start(settings)).unwrap();
-    let settings = HaProxyAgentSettings {
-        flavour: Flavour::Own,
-        namespace: Some(scene.name.to_owned()),
-        agents: scene.name.to_owned(),
-        pool: scene.name.to_owned(),
-        name: name.to_owned(),
-        sharing: Some(Sharing {
-            interface: "to-switch".to_owned(),
-            priority,
-            peers: Vec::new(),
-            interval: Duration::from_millis(200),
-        }),
-        selection: Selection::usual(),
-        tuning: Tuning::default(),
-    };
-    let agent = HaProxyAgent::new(client(scene.kubernetes).await, carrier, settings);
-    Agent { task: tokio::spawn(agent.run(|_| {})) }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_pair_of_machines_has_no_single_point_of_failure() {
     let scene = Scene::new("machines-pair");
@@ -410,10 +252,16 @@ async fn a_pair_of_machines_has_no_single_point_of_failure() {
     scene.control_plane("c", "lb", "member", "192.0.2.20");
     on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": ["192.0.2.100"]}));
     let places = [Place::new(), Place::new()];
+    let shared = |priority| Sharing {
+        interface: "to-switch".to_owned(),
+        priority,
+        peers: Vec::new(),
+        interval: Duration::from_millis(200),
+    };
     let _controllers = (scene.look_after().await, controller(&scene).await);
     let mut agents = vec![
-        one_of_a_pair(&scene, &machines[0], "first", 150, &places[0]).await,
-        one_of_a_pair(&scene, &machines[1], "second", 100, &places[1]).await,
+        carrying(&scene, &machines[0], "first", Some(shared(150)), &places[0]).await,
+        carrying(&scene, &machines[1], "second", Some(shared(100)), &places[1]).await,
     ];
     scene.until("it serves", || scene.status("lb", "member").as_deref() == Some("active"));
     let holders = || {

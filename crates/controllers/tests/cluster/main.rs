@@ -7,12 +7,16 @@
     reason = "a test that fails says where"
 )]
 
+mod elsewhere;
 mod endpoints;
+mod faults;
+mod lab;
 mod machines;
 mod members;
 mod moves;
 mod nlb;
 mod ovn;
 mod scene;
+mod stories;
 mod templates;
 mod trouble;

@@ -1,4 +1,5 @@
-//! Machines behind a network load balancer of AWS: none goes before AWS is done with it.
+//! Machines behind a network load balancer of AWS: none goes before AWS is done with it. It is also the first of the stories that
+//! people told: a platform operator wants these instead of what is built in.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::scene::{Running, Scene, client};
 const STATUS: &str = "loadbalancer.cluster.x-k8s.io/status";
 
 /// An account in which targets drain for as long as they are told to.
-fn account() -> Fake {
+pub(crate) fn account() -> Fake {
     let mut world = World::default();
     world.add_vpc("vpc-1", "10.0.0.0/16", false);
     world.add_subnet("subnet-a", "vpc-1", "eu-central-1a", "10.0.1.0/24", false);
@@ -30,7 +31,7 @@ fn account() -> Fake {
 }
 
 /// A process that makes network load balancers, and knows nothing yet.
-async fn make(scene: &Scene, fake: &Fake) -> Running {
+pub(crate) async fn make(scene: &Scene, fake: &Fake) -> Running {
     let url = fake.url().to_owned();
     let usual = Usual { vpc: None, region: "eu-central-1".to_owned() };
     let fleet = Fleet::new(usual, move |site: Site| {
@@ -63,19 +64,14 @@ async fn make(scene: &Scene, fake: &Fake) -> Running {
     Running(tokio::spawn(making.run()))
 }
 
-/// A control plane of three behind a load balancer whose members drain for ten minutes.
-fn control_plane(name: &'static str) -> Scene {
-    let scene = Scene::new(name);
-    scene.cluster("c", json!({}), json!({}));
-    for (number, machine) in ["one", "two", "three"].iter().enumerate() {
-        scene.machine_known_as(
-            &format!("aws:///eu-central-1a/i-{}", number + 1),
-            "c",
-            machine,
-            &format!("10.0.1.{}", number + 11),
-            json!({"cluster.x-k8s.io/control-plane": "", "loadbalancer.cluster.x-k8s.io/name": "lb"}),
-        );
-    }
+/// A Machine of a control plane, which the place where it runs knows by this.
+pub(crate) fn machine(scene: &Scene, name: &str, provider_id: &str, address: &str) {
+    let labels = json!({"cluster.x-k8s.io/control-plane": "", "loadbalancer.cluster.x-k8s.io/name": "lb"});
+    scene.machine_known_as(provider_id, "c", name, address, labels);
+}
+
+/// A load balancer whose members drain for ten minutes.
+pub(crate) fn balancer(scene: &Scene) {
     scene.apply(json!({
         "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
         "kind": "AWSNLB",
@@ -96,10 +92,25 @@ fn control_plane(name: &'static str) -> Scene {
             "infrastructureRef": {"apiGroup": "loadbalancer.portcullis.dev", "kind": "AWSNLB", "name": "lb"},
         }),
     );
+}
+
+/// A control plane of three behind it.
+fn control_plane(name: &'static str) -> Scene {
+    let scene = Scene::new(name);
+    scene.cluster("c", json!({}), json!({}));
+    for (number, name) in (1..).zip(["one", "two", "three"]) {
+        machine(
+            &scene,
+            name,
+            &format!("aws:///eu-central-1a/i-{number}"),
+            &format!("10.0.1.{}", number + 10),
+        );
+    }
+    balancer(&scene);
     scene
 }
 
-fn targets(fake: &Fake) -> Vec<String> {
+pub(crate) fn targets(fake: &Fake) -> Vec<String> {
     let world = fake.state();
     let groups = world.target_groups.values();
     let mut all: Vec<String> = groups

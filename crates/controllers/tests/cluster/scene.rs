@@ -6,8 +6,9 @@ use std::sync::LazyLock;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_controllers::cluster::{LoadBalancerSettings, LoadBalancers};
 use portcullis_kube_api::cluster::{Flavour, crds};
+use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{ClusterApi, eventually, kubernetes};
+use portcullis_testkit::{ClusterApi, eventually, kubernetes, kubernetes_in};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -20,7 +21,10 @@ fn doubles() -> String {
             "kind": "CustomResourceDefinition",
             "metadata": {
                 "name": format!("{plural}.{group}"),
-                "labels": {"cluster.x-k8s.io/v1beta2": "v1", "cluster.x-k8s.io/v1beta1": "v1"},
+                "labels": {
+                    "cluster.x-k8s.io/v1beta2": "v1", "cluster.x-k8s.io/v1beta1": "v1",
+                    "clusterctl.cluster.x-k8s.io": "",
+                },
             },
             "spec": {
                 "group": group,
@@ -44,19 +48,29 @@ fn doubles() -> String {
     all.join("\n---\n")
 }
 
-/// The Kubernetes API that tests of this process share, with Cluster API and our types in it.
-pub(crate) static MANAGEMENT: LazyLock<Management> = LazyLock::new(|| {
-    let kubernetes = kubernetes();
-    let cluster_api = ClusterApi::start(kubernetes);
-    let ours: Vec<String> = crds(Flavour::Own).iter().map(Value::to_string).collect();
-    kubernetes.apply_types(&ours.join("\n---\n")).unwrap();
-    kubernetes.apply_types(&doubles()).unwrap();
-    Management { kubernetes, _cluster_api: cluster_api }
+/// The management cluster that tests of this process share.
+static MANAGEMENT: LazyLock<Management> = LazyLock::new(|| Management::new(kubernetes()));
+
+/// Another one, for what moves.
+static ANOTHER: LazyLock<Management> = LazyLock::new(|| {
+    static KUBERNETES: LazyLock<Kubernetes> = LazyLock::new(|| kubernetes_in(&Namespace::host()));
+    Management::new(&KUBERNETES)
 });
 
-pub(crate) struct Management {
+/// A Kubernetes API with Cluster API and our types in it.
+struct Management {
     kubernetes: &'static Kubernetes,
     _cluster_api: ClusterApi,
+}
+
+impl Management {
+    fn new(kubernetes: &'static Kubernetes) -> Self {
+        let cluster_api = ClusterApi::start(kubernetes);
+        let ours: Vec<String> = crds(Flavour::Own).iter().map(Value::to_string).collect();
+        kubernetes.apply_types(&ours.join("\n---\n")).unwrap();
+        kubernetes.apply_types(&doubles()).unwrap();
+        Management { kubernetes, _cluster_api: cluster_api }
+    }
 }
 
 pub(crate) struct Scene {
@@ -84,6 +98,11 @@ impl Scene {
         let kubernetes = MANAGEMENT.kubernetes;
         kubernetes.kubectl(&["create", "namespace", name]).unwrap();
         Scene { kubernetes, name }
+    }
+
+    /// The same namespace in another management cluster, where there is nothing yet.
+    pub(crate) fn elsewhere(&self) -> Self {
+        Scene { kubernetes: ANOTHER.kubernetes, name: self.name }
     }
 
     /// Looks after the load balancers of the namespace.

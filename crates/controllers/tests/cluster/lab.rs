@@ -1,0 +1,172 @@
+//! A machine that carries traffic by `HAProxy`, and who talks through it: real packets in network namespaces.
+
+use std::collections::BTreeMap;
+
+use portcullis_controllers::cluster::{
+    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings, Sharing,
+};
+use portcullis_haproxy::{Settings, Tuning};
+use portcullis_host::interfaces::Selection;
+use portcullis_kube_api::cluster::Flavour;
+use portcullis_testkit::parts::{Namespace, Scratch};
+use portcullis_testkit::talk::Backend;
+use portcullis_testkit::{Host, Leash, link};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use crate::scene::{Scene, client};
+
+/// The port of members, and the one of load balancers.
+pub(crate) const PORT: u16 = 6443;
+pub(crate) const FRONT: u16 = 443;
+
+/// A machine that carries traffic, a client, and some who may be members.
+pub(crate) struct Lab {
+    pub(crate) carrier: Host,
+    pub(crate) client: Host,
+    pub(crate) backends: BTreeMap<String, Running>,
+}
+
+pub(crate) struct Running {
+    pub(crate) host: Host,
+    pub(crate) backend: Option<Backend>,
+}
+
+impl Lab {
+    pub(crate) fn new(names: &[&str]) -> Self {
+        let [carrier, client] = ["carrier", "client"].map(Host::new);
+        link(&client, &["192.0.2.10/24"], &carrier, &["192.0.2.1/24"]);
+        let mut backends = BTreeMap::new();
+        for (number, name) in names.iter().enumerate() {
+            let host = Host::new(name);
+            link(&host, &[&format!("10.9.{number}.2/24")], &carrier, &[&format!("10.9.{number}.1/24")]);
+            let backend = Some(Backend::start(&host, PORT));
+            backends.insert((*name).to_owned(), Running { host, backend });
+        }
+        Lab { carrier, client, backends }
+    }
+
+    /// As when a machine is taken away: nobody gets a word from it any more.
+    pub(crate) fn end(&mut self, name: &str) {
+        let running = self.backends.get_mut(name).unwrap();
+        running.host.run("ip link set to-carrier down");
+        running.backend = None;
+    }
+}
+
+/// An agent on a machine; what it started ends with the test.
+pub(crate) struct Agent {
+    pub(crate) task: JoinHandle<()>,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Where the programs of a machine have their files, which end when this is dropped.
+pub(crate) struct Place {
+    _leashes: [Leash; 2],
+    pub(crate) scratch: Scratch,
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        let scratch = Scratch::new().unwrap();
+        let leashes = [Leash::new(scratch.path()), Leash::new(&scratch.path().join("shared"))];
+        Place { _leashes: leashes, scratch }
+    }
+}
+
+/// An agent on the lab's machine.
+pub(crate) async fn agent(scene: &Scene, lab: &Lab, place: &Place) -> Agent {
+    let mut selection = Selection::usual();
+    // Clients are not to come by the networks of members.
+    selection.internal.extend(lab.backends.keys().map(|name| format!("to-{name}")));
+    start(scene, &lab.carrier, "carrier", None, selection, place).await
+}
+
+/// An agent on one of several machines, which may share addresses with the others.
+pub(crate) async fn carrying(
+    scene: &Scene,
+    host: &Host,
+    name: &str,
+    sharing: Option<Sharing>,
+    place: &Place,
+) -> Agent {
+    start(scene, host, name, sharing, Selection::usual(), place).await
+}
+
+async fn start(
+    scene: &Scene,
+    host: &Host,
+    name: &str,
+    sharing: Option<Sharing>,
+    selection: Selection,
+    place: &Place,
+) -> Agent {
+    let settings = Settings::new(place.scratch.path());
+    let carrier = Namespace::run(host, || Carrier::start(settings)).unwrap();
+    let settings = HaProxyAgentSettings {
+        flavour: Flavour::Own,
+        namespace: Some(scene.name.to_owned()),
+        agents: scene.name.to_owned(),
+        pool: scene.name.to_owned(),
+        name: name.to_owned(),
+        sharing,
+        selection,
+        tuning: Tuning::default(),
+    };
+    let agent = HaProxyAgent::new(client(scene.kubernetes).await, carrier, settings);
+    Agent { task: tokio::spawn(agent.run(|_| {})) }
+}
+
+pub(crate) async fn controller(scene: &Scene) -> Agent {
+    let settings = HaProxySettings {
+        flavour: Flavour::Own,
+        namespace: Some(scene.name.to_owned()),
+        agents: scene.name.to_owned(),
+        concurrency: 4,
+    };
+    let controller = HaProxyController::new(client(scene.kubernetes).await, settings);
+    Agent { task: tokio::spawn(controller.run()) }
+}
+
+/// A load balancer on the machines of the scene's own pool.
+pub(crate) fn on_machines(scene: &Scene, name: &str, spec: Value, of_machines: Value) {
+    let mut maker = json!({"pool": scene.name});
+    maker.as_object_mut().unwrap().extend(of_machines.as_object().unwrap().clone());
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "HAProxyLoadBalancer",
+        "metadata": {"name": name},
+        "spec": maker,
+    }));
+    let reference =
+        json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": "HAProxyLoadBalancer", "name": name});
+    let mut all = json!({"clusterName": "c", "infrastructureRef": reference});
+    all.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "LoadBalancer",
+        "metadata": {"name": name},
+        "spec": all,
+    }));
+}
+
+/// Quick checks, by TLS, as API servers are asked.
+pub(crate) fn listeners() -> Value {
+    let check = json!({
+        "protocol": "HTTPS", "path": "/readyz",
+        "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 2,
+    });
+    json!([{"port": FRONT, "targetPort": PORT, "healthCheck": check}])
+}
+
+/// A Machine whose infrastructure stays until the test has taken it away.
+pub(crate) fn machine(scene: &Scene, lab: &Lab, name: &str) {
+    let number = lab.backends.keys().position(|known| known == name).unwrap();
+    scene.control_plane("c", "lb", name, &format!("10.9.{number}.2"));
+    scene.patch("labmachine", name, &json!({"metadata": {"finalizers": ["lab/machine"]}}));
+}

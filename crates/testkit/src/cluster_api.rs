@@ -50,6 +50,7 @@ fn start(kubernetes: &Kubernetes) -> Result<ClusterApi> {
         .arg(format!("--webhook-port={}", webhooks.number()))
         .arg(format!("--health-addr=127.0.0.1:{}", health.number()))
         .arg("--diagnostics-address=0")
+        .arg("--feature-gates=ClusterTopology=true")
         .start(kubernetes.namespace(), &directory)?;
     let port = webhooks.number();
     let namespace = kubernetes.namespace();

@@ -43,7 +43,9 @@ fn doubles() -> String {
         kind(infrastructure, "LabCluster", json!({})),
         kind(infrastructure, "LabMachine", json!({})),
         kind(infrastructure, "LabBalancer", json!({"status": {}})),
+        kind(infrastructure, "LabClusterTemplate", json!({})),
         kind("controlplane.cluster.x-k8s.io", "LabControlPlane", json!({"status": {}})),
+        kind("controlplane.cluster.x-k8s.io", "LabControlPlaneTemplate", json!({})),
     ];
     all.join("\n---\n")
 }

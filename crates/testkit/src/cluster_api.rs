@@ -1,5 +1,6 @@
 use std::fs;
 use std::net::TcpStream;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD as BASE64, Engine};
@@ -21,11 +22,46 @@ impl ClusterApi {
     pub fn start(kubernetes: &Kubernetes) -> Self {
         start(kubernetes).unwrap_or_else(|error| panic!("{error}"))
     }
+
+    /// Installs the types as an older installation has them, which knows nothing newer than `version`; nobody looks after
+    /// objects of these.
+    #[track_caller]
+    pub fn only_types(kubernetes: &Kubernetes, version: &str) {
+        only_types(kubernetes, version).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+fn only_types(kubernetes: &Kubernetes, version: &str) -> Result<()> {
+    let mut documents = Vec::new();
+    for mut object in objects(kubernetes, &types(kubernetes)?)? {
+        let mut versions = object["spec"]["versions"].as_array().cloned().unwrap_or_default();
+        if !versions.iter().any(|found| found["name"] == version) {
+            continue;
+        }
+        for found in &mut versions {
+            let is_it = found["name"] == version;
+            (found["served"], found["storage"]) = (json!(is_it), json!(is_it));
+        }
+        object["spec"]["versions"] = json!(versions);
+        if let Some(spec) = object["spec"].as_object_mut() {
+            spec.remove("conversion");
+        }
+        documents.push(object.to_string());
+    }
+    kubernetes.apply_types(&documents.join("\n---\n"))
+}
+
+/// The manifest of all types.
+fn types(kubernetes: &Kubernetes) -> Result<String> {
+    kubernetes.kubectl(&["kustomize", &config().join("crd").display().to_string()])
+}
+
+fn config() -> PathBuf {
+    catalogue::part("Cluster API").directory().unwrap_or_default().join("config")
 }
 
 fn start(kubernetes: &Kubernetes) -> Result<ClusterApi> {
     let manager = Launch::new("cluster-api-core")?;
-    let config = catalogue::part("Cluster API").directory().unwrap_or_default().join("config");
     let (webhooks, health) = (Port::any()?, Port::any()?);
 
     let directory = crate::directory("capi");
@@ -41,8 +77,7 @@ fn start(kubernetes: &Kubernetes) -> Result<ClusterApi> {
         authority: BASE64.encode(authority),
     };
 
-    let types = kubernetes.kubectl(&["kustomize", &config.join("crd").display().to_string()])?;
-    kubernetes.apply_types(&adapted(kubernetes, &types, &place)?)?;
+    kubernetes.apply_types(&adapted(kubernetes, &types(kubernetes)?, &place)?)?;
     let mut process = manager
         .env("POD_IP", "127.0.0.1")
         .arg(format!("--kubeconfig={}", kubernetes.kubeconfig().display()))
@@ -58,7 +93,7 @@ fn start(kubernetes: &Kubernetes) -> Result<ClusterApi> {
         namespace.run(|| TcpStream::connect(("127.0.0.1", port)).is_ok())
     })?;
     // Only now: from here on every write of a Cluster or Machine asks the manager.
-    let manifests = fs::read_to_string(config.join("webhook/manifests.yaml"))
+    let manifests = fs::read_to_string(config().join("webhook/manifests.yaml"))
         .map_err(|source| Error::Io { what: "cannot read the webhooks' manifest".into(), source })?;
     kubernetes.apply(&adapted(kubernetes, &manifests, &place)?)?;
     Ok(ClusterApi { _webhooks: webhooks, _health: health, _process: process })
@@ -70,15 +105,23 @@ struct Place {
     authority: String,
 }
 
-/// The objects of a manifest, as they have to be where there is no Service and no kustomize.
-fn adapted(kubernetes: &Kubernetes, manifest: &str, place: &Place) -> Result<String> {
+/// The objects of a manifest.
+fn objects(kubernetes: &Kubernetes, manifest: &str) -> Result<Vec<Value>> {
     let arguments = ["create", "--dry-run=client", "--validate=false", "-o", "json", "-f", "-"];
     let text = kubernetes.kubectl_as(kubernetes.kubeconfig(), &arguments, manifest)?;
-    let mut documents = Vec::new();
     // kubectl prints one document after the other.
-    for document in serde_json::Deserializer::from_str(&text).into_iter::<Value>() {
-        let mut object =
-            document.map_err(|error| Error::Unsuitable(format!("kubectl printed no JSON: {error}")))?;
+    serde_json::Deserializer::from_str(&text)
+        .into_iter::<Value>()
+        .map(|document| {
+            document.map_err(|error| Error::Unsuitable(format!("kubectl printed no JSON: {error}")))
+        })
+        .collect()
+}
+
+/// The objects of a manifest, as they have to be where there is no Service and no kustomize.
+fn adapted(kubernetes: &Kubernetes, manifest: &str, place: &Place) -> Result<String> {
+    let mut documents = Vec::new();
+    for mut object in objects(kubernetes, manifest)? {
         if object["kind"] == "CustomResourceDefinition" {
             // The manager finds the version to speak by these, which an installation by kustomize adds.
             object["metadata"]["labels"]["cluster.x-k8s.io/v1beta1"] = json!("v1beta1");

@@ -15,7 +15,7 @@ const BALANCER: &str = "loadbalancers.loadbalancer.portcullis.dev";
 const MAKER: &str = "haproxyloadbalancers.loadbalancer.portcullis.dev";
 const FINALIZER: &str = "machine.cluster.x-k8s.io";
 
-fn apply(kubernetes: &Kubernetes, object: Value) {
+fn apply(kubernetes: &Kubernetes, object: &Value) {
     kubernetes.apply(&object.to_string()).unwrap();
 }
 
@@ -37,7 +37,7 @@ fn patch_status(kubernetes: &Kubernetes, kind: &str, name: &str, status: &Value)
 fn machine(kubernetes: &Kubernetes, name: &str, address: &str) {
     apply(
         kubernetes,
-        json!({
+        &json!({
             "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Machine",
             "metadata": {
                 "name": name,
@@ -89,7 +89,7 @@ async fn machines_join_and_leave_and_clients_find_the_cluster() {
     kubernetes.apply_types(&ours.join("\n---\n")).unwrap();
     apply(
         kubernetes,
-        json!({
+        &json!({
             "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster",
             "metadata": {
                 "name": "c", "namespace": "default",
@@ -102,14 +102,14 @@ async fn machines_join_and_leave_and_clients_find_the_cluster() {
     machine(kubernetes, "two", "10.0.0.2");
     apply(
         kubernetes,
-        json!({
+        &json!({
             "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "HAProxyLoadBalancer",
             "metadata": {"name": "lb", "namespace": "default"}, "spec": {},
         }),
     );
     apply(
         kubernetes,
-        json!({
+        &json!({
             "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer",
             "metadata": {"name": "lb", "namespace": "default"},
             "spec": {

@@ -45,14 +45,15 @@ pub struct Claim {
     /// The families that it is of.
     pub families: BTreeSet<Family>,
     /// The addresses that it has, each with the ports that it has there; with none said, it has them all.
-    pub held: BTreeMap<IpAddr, Option<BTreeSet<Port>>>,
+    pub held: Vec<(IpAddr, Option<Vec<Port>>)>,
 }
 
 impl Claim {
     /// Whether it has a port at an address.
     fn holds(&self, address: IpAddr, port: Port) -> bool {
-        let ports = self.held.get(&address);
-        ports.is_some_and(|ports| ports.as_ref().is_none_or(|ports| ports.contains(&port)))
+        self.held
+            .iter()
+            .any(|(held, ports)| *held == address && ports.as_ref().is_none_or(|ports| ports.contains(&port)))
     }
 
     /// How it stands at an address: who has all of its ports comes before who has some, and who has none comes last.
@@ -121,8 +122,8 @@ pub struct Claims {
     policy: Policy,
     here: Here,
     asked: BTreeMap<Name, Claim>,
-    /// Who asks for a port of an address.
-    askers: HashMap<(IpAddr, Port), BTreeSet<Name>>,
+    /// Who asks for a port of an address: mostly one.
+    askers: HashMap<(IpAddr, Port), Vec<Name>>,
     shares: HashMap<Name, Share>,
 }
 
@@ -156,7 +157,7 @@ impl Claims {
         let mut addresses = BTreeMap::new();
         for place in self.places(name) {
             if let Some(askers) = self.askers.get_mut(&place) {
-                askers.remove(name);
+                askers.retain(|asker| asker != name);
                 addresses.entry(place.0).or_insert_with(BTreeSet::new).extend(askers.iter().cloned());
                 if askers.is_empty() {
                     self.askers.remove(&place);
@@ -236,7 +237,10 @@ impl Claims {
                 continue;
             }
             for port in &claim.ports {
-                self.askers.entry((address, *port)).or_default().insert(Arc::clone(name));
+                self.askers
+                    .entry((address, *port))
+                    .or_insert_with(|| Vec::with_capacity(1))
+                    .push(Arc::clone(name));
             }
             share.addresses.insert(address);
         }

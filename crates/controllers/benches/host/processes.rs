@@ -12,7 +12,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent};
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent};
 use portcullis_host::Machine;
 use portcullis_host::claims::Policy;
 use portcullis_host::datapath::Mode;
@@ -119,10 +119,10 @@ pub(crate) fn run_ours(kubeconfig: &str, both: bool) {
         set.call_once(|| println!("set"));
     };
     run(move |line| drop(node.run(&format!("ip {line}"))), async move {
-        let client = client(Path::new(kubeconfig)).await;
-        let agent = NodeAgent::new(client.clone(), machine, agent).run(told);
+        let (client, known) = (client(Path::new(kubeconfig)).await, Known::default());
+        let agent = NodeAgent::new(client.clone(), machine, agent, known.clone()).run(told);
         if both {
-            tokio::join!(agent, HostController::new(client, controller).run());
+            tokio::join!(agent, HostController::new(client, controller, known).run());
         } else {
             agent.await;
         }

@@ -24,6 +24,7 @@ use super::asked::{Serving, Slice, Slices, claim, is_local};
 use super::controller::watched;
 use super::doubt::Doubt;
 use super::health::Health;
+use super::known::Known;
 use super::told::{Told, version};
 use super::traffic::Traffic;
 use crate::pause::pause;
@@ -64,6 +65,7 @@ pub struct NodeAgent {
     client: Client,
     machine: Machine,
     settings: AgentSettings,
+    known: Known,
     traffic: Traffic,
 }
 
@@ -82,6 +84,7 @@ enum Heard {
 struct Agent {
     machine: Machine,
     settings: AgentSettings,
+    known: Known,
     services: Told<Service>,
     slices: Told<Slice>,
     by_service: Slices,
@@ -110,9 +113,9 @@ struct Agent {
 }
 
 impl NodeAgent {
-    /// Looks after this machine so.
-    pub fn new(client: Client, machine: Machine, settings: AgentSettings) -> Self {
-        NodeAgent { client, machine, settings, traffic: Traffic::default() }
+    /// Looks after this machine so. What it has to know is shared with whoever else has `known`.
+    pub fn new(client: Client, machine: Machine, settings: AgentSettings, known: Known) -> Self {
+        NodeAgent { client, machine, settings, known, traffic: Traffic::default() }
     }
 
     /// What comes to Services at its addresses, while it is looked after.
@@ -122,7 +125,7 @@ impl NodeAgent {
 
     /// Does so until it is dropped. What is in the packet filters stays. `told` hears whether they are as they should be.
     pub async fn run(self, told: impl Fn(Result<(), String>)) {
-        let NodeAgent { client, machine, settings, traffic } = self;
+        let NodeAgent { client, machine, settings, known, traffic } = self;
         let counts = settings.mode != Mode::None && !settings.observe;
         let counting = traffic.follow(machine.clone());
         let counting = async move {
@@ -137,6 +140,7 @@ impl NodeAgent {
             interfaces: machine.interfaces(),
             health: Health::new(machine.clone()),
             machine,
+            known,
             services: Told::default(),
             slices: Told::default(),
             by_service: HashMap::new(),
@@ -226,7 +230,7 @@ impl Agent {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
-                for news in self.services.take(event, is_ours) {
+                for news in self.services.take_known(event, &self.known, is_ours) {
                     self.newest = self.newest.max(news.version);
                     let claim = self.services.get(&news.name).map(|service| claim(service));
                     changed.extend(self.claims.set(&news.name, claim));
@@ -234,7 +238,7 @@ impl Agent {
                 }
             }
             Heard::Slice(event) => {
-                for news in self.slices.read(event, |slice| Slice::read(&slice)) {
+                for news in self.slices.read(event, |_, slice| Slice::read(&slice).map(Arc::new)) {
                     if let Some(before) = &news.before {
                         if let Some(slices) = self.by_service.get_mut(&before.service) {
                             slices.remove(&news.name);

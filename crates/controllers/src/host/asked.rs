@@ -79,7 +79,7 @@ fn families(spec: &ServiceSpec) -> BTreeSet<Family> {
 }
 
 /// The addresses that a Service has, with its ports there, as far as whoever gave them to it said so.
-fn held(service: &Service) -> BTreeMap<IpAddr, Option<BTreeSet<Port>>> {
+fn held(service: &Service) -> Vec<(IpAddr, Option<Vec<Port>>)> {
     let ingress = ingress(service).filter_map(|one| {
         let ports = one.ports.as_ref().filter(|ports| !ports.is_empty()).map(|ports| {
             let port = |port: &PortStatus| {

@@ -17,6 +17,7 @@ use kube::{Client, ResourceExt};
 use portcullis_host::claims::{Claims, Here, Name, Policy};
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::host::{NODE_LABEL, NodeDatapath, NodeReport, wants_host};
+use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
@@ -25,6 +26,7 @@ use tracing::{info, warn};
 use super::agent::{interfaces, read_listening};
 use super::asked::{addresses, claim, ingress, is_local, name};
 use super::endpoints::Endpoints;
+use super::known::Known;
 use super::told::{Told, version};
 use super::verdict::{Given, Verdict, verdict};
 use crate::events::{Events, Weight};
@@ -68,6 +70,7 @@ const WITHIN: Duration = Duration::from_secs(30);
 pub struct HostController {
     client: Client,
     settings: HostSettings,
+    known: Known,
 }
 
 /// What is heard of.
@@ -86,6 +89,7 @@ enum Heard {
 struct Controller {
     client: Client,
     settings: HostSettings,
+    known: Known,
     services: Told<Service>,
     reports: Told<ConfigMap>,
     nodes: Told<Node>,
@@ -96,8 +100,8 @@ struct Controller {
     /// Services whose status is being written, or waits to be looked at.
     busy: BTreeSet<Name>,
     failures: HashMap<Name, u32>,
-    /// The addresses that were written last, and when somebody else changed that.
-    written: HashMap<Name, Vec<LoadBalancerIngress>>,
+    /// The addresses that were written last, as a number, and when somebody else changed that.
+    written: HashMap<Name, u64>,
     undone: HashMap<Name, Vec<Instant>>,
     /// What Services ask for, as a number, and by which version they came to do so.
     asked: HashMap<Name, (u64, Option<u64>)>,
@@ -125,14 +129,14 @@ struct Said {
 }
 
 impl HostController {
-    /// Gives Services addresses so.
-    pub fn new(client: Client, settings: HostSettings) -> Self {
-        HostController { client, settings }
+    /// Gives Services addresses so. What it has to know is shared with whoever else has `known`.
+    pub fn new(client: Client, settings: HostSettings, known: Known) -> Self {
+        HostController { client, settings, known }
     }
 
     /// Does so until it is dropped.
     pub async fn run(self) {
-        let HostController { client, settings } = self;
+        let HostController { client, settings, known } = self;
         let (sender, receiver) = mpsc::unbounded_channel();
         let own = stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|heard| (heard, receiver))
@@ -149,6 +153,7 @@ impl HostController {
             events: Events::new(client.clone(), "host-controller", &settings.host),
             client,
             settings,
+            known,
             services: Told::default(),
             reports: Told::default(),
             nodes: Told::default(),
@@ -228,7 +233,7 @@ impl Controller {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
-                for news in self.services.take(event, is_ours) {
+                for news in self.services.take_known(event, &self.known, is_ours) {
                     changed.extend(self.claim(&news.name, news.version));
                 }
             }
@@ -263,9 +268,9 @@ impl Controller {
                 match outcome {
                     Ok(service) => {
                         self.failures.remove(&name);
-                        self.written.insert(Arc::clone(&name), ingress(&service).cloned().collect());
+                        self.written.insert(Arc::clone(&name), number(&addresses_of(&service)));
                         let version = version(&*service);
-                        self.services.wrote(*service);
+                        self.services.wrote(*service, &self.known);
                         changed.extend(self.claim(&name, version));
                     }
                     Err(problem) => self.failed(&name, &problem),
@@ -299,7 +304,7 @@ impl Controller {
             }
         }
         if let Some(service) = service {
-            let number = number(&service);
+            let number = number(&(&service.spec, &service.metadata.annotations));
             let asked = self.asked.entry(Arc::clone(name)).or_insert((number, version));
             if asked.0 != number {
                 *asked = (number, version);
@@ -472,7 +477,7 @@ impl Controller {
 
     /// For how long a status is better left alone, since somebody else changed it again and again.
     fn pause(&mut self, name: &Name, service: &Service) -> Option<Duration> {
-        let is_ours = self.written.get(name).is_none_or(|ours| ingress(service).eq(ours));
+        let is_ours = self.written.get(name).is_none_or(|ours| *ours == number(&addresses_of(service)));
         if is_ours {
             return None;
         }
@@ -518,12 +523,16 @@ impl Controller {
     }
 }
 
-/// What a Service asks for, as a number: another one if it asks for something else.
-fn number(service: &Service) -> u64 {
-    let asked = (&service.spec, &service.metadata.annotations);
+/// Something as a number: another one if it is something else. Ten thousand of the things themselves would take room.
+fn number(thing: &impl Serialize) -> u64 {
     let mut hash = DefaultHasher::new();
-    serde_json::to_string(&asked).unwrap_or_default().hash(&mut hash);
+    serde_json::to_string(thing).unwrap_or_default().hash(&mut hash);
     hash.finish()
+}
+
+/// What the status of a Service has.
+fn addresses_of(service: &Service) -> Vec<&LoadBalancerIngress> {
+    ingress(service).collect()
 }
 
 /// Whether a node is ready; one that says nothing about it is.

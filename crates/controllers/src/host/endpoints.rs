@@ -16,14 +16,17 @@ pub(super) struct Endpoints {
     slices: HashMap<Name, Slice>,
     /// What is listed anew, until all is there.
     coming: Option<HashMap<Name, Slice>>,
-    by_service: HashMap<Name, BTreeSet<Name>>,
+    by_service: HashMap<Name, Vec<Name>>,
+    /// Names of nodes: there are few, and many endpoints on each.
+    nodes: BTreeSet<Name>,
     complete: bool,
 }
 
 #[derive(Debug, PartialEq)]
 struct Slice {
     service: Name,
-    nodes: BTreeSet<String>,
+    /// In order.
+    nodes: Box<[Name]>,
 }
 
 impl Endpoints {
@@ -33,8 +36,8 @@ impl Endpoints {
         match event {
             Event::Init => self.coming = Some(HashMap::new()),
             Event::InitApply(slice) => {
-                let coming = self.coming.get_or_insert_default();
-                coming.extend(read(&slice).map(|read| (key(&slice), read)));
+                let read = self.read(&slice);
+                self.coming.get_or_insert_default().extend(read.map(|read| (key(&slice), read)));
             }
             Event::InitDone => {
                 self.complete = true;
@@ -48,7 +51,10 @@ impl Endpoints {
                     changed.extend(self.set(&name, Some(slice)));
                 }
             }
-            Event::Apply(slice) => changed.extend(self.set(&key(&slice), read(&slice))),
+            Event::Apply(slice) => {
+                let read = self.read(&slice);
+                changed.extend(self.set(&key(&slice), read));
+            }
             Event::Delete(slice) => changed.extend(self.set(&key(&slice), None)),
         }
         changed
@@ -61,7 +67,7 @@ impl Endpoints {
         let mut changed = BTreeSet::new();
         if let Some(before) = self.slices.remove(name) {
             if let Some(slices) = self.by_service.get_mut(&before.service) {
-                slices.remove(name);
+                slices.retain(|found| found != name);
                 if slices.is_empty() {
                     self.by_service.remove(&before.service);
                 }
@@ -69,7 +75,7 @@ impl Endpoints {
             changed.insert(before.service);
         }
         if let Some(slice) = slice {
-            self.by_service.entry(Arc::clone(&slice.service)).or_default().insert(Arc::clone(name));
+            self.by_service.entry(Arc::clone(&slice.service)).or_default().push(Arc::clone(name));
             changed.insert(Arc::clone(&slice.service));
             self.slices.insert(Arc::clone(name), slice);
         }
@@ -84,17 +90,30 @@ impl Endpoints {
     /// Whether a Service has an endpoint on a node that is ready.
     pub(super) fn are_on(&self, service: &str, node: &str) -> bool {
         let slices = self.by_service.get(service).into_iter().flatten();
-        slices.filter_map(|name| self.slices.get(name)).any(|slice| slice.nodes.contains(node))
+        slices
+            .filter_map(|name| self.slices.get(name))
+            .any(|slice| slice.nodes.iter().any(|found| **found == *node))
     }
-}
 
-fn read(slice: &EndpointSlice) -> Option<Slice> {
-    let ready = slice.endpoints.iter().filter(|endpoint| {
-        // What is not said is so.
-        endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
-    });
-    let nodes = ready.filter_map(|endpoint| endpoint.node_name.clone()).collect();
-    Some(Slice { service: service_of(slice)?, nodes })
+    fn read(&mut self, slice: &EndpointSlice) -> Option<Slice> {
+        let ready = slice.endpoints.iter().filter(|endpoint| {
+            // What is not said is so.
+            endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+        });
+        let names: BTreeSet<&str> = ready.filter_map(|endpoint| endpoint.node_name.as_deref()).collect();
+        let nodes = names.into_iter().map(|name| self.node(name)).collect();
+        Some(Slice { service: service_of(slice)?, nodes })
+    }
+
+    /// The name of a node, which is there once.
+    fn node(&mut self, name: &str) -> Name {
+        if let Some(known) = self.nodes.get(name) {
+            return Arc::clone(known);
+        }
+        let name = Name::from(name);
+        self.nodes.insert(Arc::clone(&name));
+        name
+    }
 }
 
 #[cfg(test)]

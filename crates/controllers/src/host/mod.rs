@@ -17,10 +17,12 @@ mod controller;
 mod doubt;
 mod endpoints;
 mod health;
+mod known;
 mod told;
 mod traffic;
 mod verdict;
 
 pub use agent::{AgentSettings, NodeAgent};
 pub use controller::{HostController, HostSettings};
+pub use known::Known;
 pub use traffic::{Traffic, by_service};

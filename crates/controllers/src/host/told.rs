@@ -3,9 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::Service;
 use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use portcullis_host::claims::Name;
+
+use super::known::Known;
 
 /// All objects that were told of, or what is kept of them. What is listed anew takes the place of what was known at once, when
 /// all is there: in between nothing is taken for gone.
@@ -37,7 +40,7 @@ impl<V> Told<V> {
     pub(super) fn read<K: Resource<DynamicType = ()>>(
         &mut self,
         event: Event<K>,
-        read: impl Fn(K) -> Option<V>,
+        read: impl Fn(&Name, K) -> Option<Arc<V>>,
     ) -> Vec<News<V>> {
         match event {
             Event::Init => {
@@ -46,8 +49,8 @@ impl<V> Told<V> {
             }
             Event::InitApply(object) => {
                 let (name, version) = (key(&object), version(&object));
-                if let Some(kept) = read(object) {
-                    self.coming.get_or_insert_default().insert(name, (Arc::new(kept), version));
+                if let Some(kept) = read(&name, object) {
+                    self.coming.get_or_insert_default().insert(name, (kept, version));
                 }
                 Vec::new()
             }
@@ -67,8 +70,8 @@ impl<V> Told<V> {
             }
             Event::Apply(object) => {
                 let (name, version) = (key(&object), version(&object));
-                let before = match read(object) {
-                    Some(kept) => self.objects.insert(Arc::clone(&name), Arc::new(kept)),
+                let before = match read(&name, object) {
+                    Some(kept) => self.objects.insert(Arc::clone(&name), kept),
                     None => match self.objects.remove(&name) {
                         None => return Vec::new(),
                         before => before,
@@ -105,17 +108,33 @@ impl<V> Told<V> {
 impl<K: Resource<DynamicType = ()>> Told<K> {
     /// Takes in what was told: which objects are others now. Only those count that `keep` says so of.
     pub(super) fn take(&mut self, event: Event<K>, keep: impl Fn(&K) -> bool) -> Vec<News<K>> {
-        self.read(event, |object| keep(&object).then(|| lean(object)))
+        self.read(event, |_, object| keep(&object).then(|| Arc::new(lean(object))))
+    }
+}
+
+impl Told<Service> {
+    /// The same for Services, which another half of this process may know as well.
+    pub(super) fn take_known(
+        &mut self,
+        event: Event<Service>,
+        known: &Known,
+        keep: impl Fn(&Service) -> bool,
+    ) -> Vec<News<Service>> {
+        let news = self.read(event, |name, object| keep(&object).then(|| known.keep(name, lean(object))));
+        for gone in news.iter().filter(|news| !self.objects.contains_key(&news.name)) {
+            known.forget(&gone.name);
+        }
+        news
     }
 
     /// Takes in what a write gave, if the watch did not tell of something newer yet.
-    pub(super) fn wrote(&mut self, object: K) {
+    pub(super) fn wrote(&mut self, object: Service, known: &Known) {
         let name = key(&object);
-        if let Some(known) = self.objects.get_mut(&name)
-            && known.uid() == object.uid()
-            && version(&object) > version(&**known)
+        if let Some(kept) = self.objects.get_mut(&name)
+            && kept.uid() == object.uid()
+            && version(&object) > version(&**kept)
         {
-            *known = Arc::new(lean(object));
+            *kept = known.keep(&name, lean(object));
         }
     }
 }
@@ -141,7 +160,6 @@ fn lean<K: Resource>(mut object: K) -> K {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::api::core::v1::Service;
     use serde_json::json;
 
     use super::*;
@@ -179,11 +197,12 @@ mod tests {
     fn what_was_written_counts_until_something_newer_is_told() {
         let mut told = Told::default();
         told.take(Event::Apply(service("a", 5)), |_| true);
-        told.wrote(service("a", 7));
+        let known = Known::default();
+        told.wrote(service("a", 7), &known);
         assert_eq!(version(&**told.get("shop/a").unwrap()), Some(7));
-        told.wrote(service("a", 6));
+        told.wrote(service("a", 6), &known);
         assert_eq!(version(&**told.get("shop/a").unwrap()), Some(7));
-        told.wrote(service("gone", 9));
+        told.wrote(service("gone", 9), &known);
         assert!(told.get("shop/gone").is_none());
     }
 }

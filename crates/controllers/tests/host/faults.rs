@@ -1,4 +1,4 @@
-use portcullis_controllers::host::NodeAgent;
+use portcullis_controllers::host::{Known, NodeAgent};
 use portcullis_host::Machine;
 use portcullis_host::datapath::{Datapath, Mode};
 use portcullis_kube_api::enforced::ENFORCED;
@@ -101,7 +101,8 @@ async fn packet_filters_that_cannot_be_changed() {
     let _serving = scene.backend.serve(8080);
     let machine = machine(&scene.node);
     allow(&machine, false).await;
-    let agent = NodeAgent::new(scene.client().await, machine.clone(), scene.agent_settings());
+    let agent =
+        NodeAgent::new(scene.client().await, machine.clone(), scene.agent_settings(), Known::default());
     let _agent = Running::of(agent.run(|_| {}));
     let _controller = scene.start_controller().await;
     let limited = |range: &str| json!({"loadBalancerSourceRanges": [range]});

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent};
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent};
 use portcullis_host::Machine;
 use portcullis_host::claims::Policy;
 use portcullis_host::datapath::Mode;
@@ -39,6 +39,8 @@ pub(crate) struct Scene {
     pub(crate) outside: Host,
     /// `10.244.0.2`, `fd00:1::2`.
     pub(crate) backend: Host,
+    /// What both halves know.
+    known: Known,
 }
 
 /// Who looks after it, until it is dropped.
@@ -83,7 +85,7 @@ impl Scene {
         }
         let kubernetes = kubernetes();
         kubernetes.kubectl(&["create", "namespace", name]).unwrap();
-        let scene = Scene { kubernetes, name, mode, node, inside, outside, backend };
+        let scene = Scene { kubernetes, name, mode, node, inside, outside, backend, known: Known::default() };
         scene.make_node(&scene.node_name());
         scene
     }
@@ -124,8 +126,9 @@ impl Scene {
         let passage = Passage::to(server);
         config.cluster_url = format!("https://{}", passage.address()).parse().unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let agent = NodeAgent::new(client.clone(), machine(&self.node), self.agent_settings());
-        let controller = HostController::new(client, self.settings());
+        let agent =
+            NodeAgent::new(client.clone(), machine(&self.node), self.agent_settings(), self.known.clone());
+        let controller = HostController::new(client, self.settings(), self.known.clone());
         (Running(vec![tokio::spawn(controller.run()), tokio::spawn(agent.run(|_| {}))]), passage)
     }
 
@@ -155,13 +158,16 @@ impl Scene {
     }
 
     pub(crate) async fn start_controller(&self) -> Running {
-        Running(vec![tokio::spawn(HostController::new(self.client().await, self.settings()).run())])
+        Running(vec![tokio::spawn(
+            HostController::new(self.client().await, self.settings(), self.known.clone()).run(),
+        )])
     }
 
     pub(crate) async fn start_agent(&self) -> Running {
         let machine = machine(&self.node);
         Running(vec![tokio::spawn(
-            NodeAgent::new(self.client().await, machine, self.agent_settings()).run(|_| {}),
+            NodeAgent::new(self.client().await, machine, self.agent_settings(), self.known.clone())
+                .run(|_| {}),
         )])
     }
 

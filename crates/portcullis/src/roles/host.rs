@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portcullis_controllers::Lease;
-use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent, Traffic};
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent, Traffic};
 use portcullis_host::Machine;
 use portcullis_host::claims::Policy;
 use portcullis_host::datapath::Mode as Filters;
@@ -43,6 +43,8 @@ pub(crate) async fn start(
             Failure::new(Exit::Usage, what).note("Set one of them to true, or host.enabled to false.")
         );
     }
+    // Where both halves are one process, Services are there once.
+    let known = Known::default();
     if given.agent {
         let check = readiness.register("host-agent");
         let machine = Machine::start().map_err(|error| Failure::new(Exit::Lacking, error.to_string()))?;
@@ -56,7 +58,7 @@ pub(crate) async fn start(
             mode: filters(given.datapath),
             observe,
         };
-        let agent = NodeAgent::new(client.clone(), machine, settings);
+        let agent = NodeAgent::new(client.clone(), machine, settings, known.clone());
         metrics.registry().register_collector(Box::new(Packets(agent.traffic())));
         let working = agent.run(move |standing| match standing {
             Ok(()) => check.ready(),
@@ -79,7 +81,7 @@ pub(crate) async fn start(
         // One that waits for its turn is as ready as one can be.
         check.ready();
         let working = async move {
-            HostController::new(client, settings).run().await;
+            HostController::new(client, settings, known).run().await;
             drop(check);
         };
         tasks.spawn(lead((!observe).then_some(lease), stop.clone(), working));

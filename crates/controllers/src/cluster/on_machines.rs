@@ -1,7 +1,7 @@
 //! Services whose load balancers are on machines with `HAProxy`: what a Service wants is written into an object of the kind that
 //! the machines read, and what they say of it is what is reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use portcullis_core::{
-    Address, Enforcement, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Provider, Report, Target,
-    Want,
+    Access, Address, Calls, Change, Detail, Enforcement, LoadBalancer, Members, Outcome, Owner, PlanError,
+    PlanView, Problem, Provider, Reach, ReachChange, Report, Sign, Target, Want,
 };
 use portcullis_kube_api::cluster::{
     AssignedMember, Assignment, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus,
-    ListenerSpec, condition,
+    ListenerSpec, ProviderSpec, condition,
 };
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -251,11 +251,14 @@ impl Provider for OnMachines {
     }
 
     async fn preview(&self, want: &Want) -> Result<PlanView, Problem> {
-        Err(Problem::new(
-            format!("{}: what machines would do cannot be shown before.", want.owner),
-            "Nothing was changed.",
-            "See the object that they read: HAProxyLoadBalancer.",
-        ))
+        self.0.objects.ready().await;
+        plan(want, self.found(&want.owner).as_deref(), Timestamp::now()).map_err(|error| {
+            Problem::new(
+                format!("{}: {error}.", want.owner),
+                "Nothing was changed.",
+                "This is a fault of Portcullis: report it.",
+            )
+        })
     }
 
     fn forget(&self, _: &Owner) {}
@@ -274,7 +277,134 @@ impl Provider for OnMachines {
     }
 }
 
+/// What would be done for a Service: what the machines read would be another.
+fn plan(want: &Want, found: Option<&HaProxyLoadBalancer>, now: Timestamp) -> Result<PlanView, PlanError> {
+    let before = found.and_then(|found| found.spec.want(want.owner.clone(), want.uid.clone()).ok());
+    let reach = |want: Option<&Want>| match want.map(|want| &want.target) {
+        Some(Target::Present(wanted)) => wanted.reach(),
+        _ => Reach::nobody(),
+    };
+    let ingress = ReachChange { before: reach(before.as_ref()), after: reach(Some(want)) };
+    let (sign, after) = match (&want.target, found) {
+        (Target::Gone, None) => (Sign::Keep, Value::Null),
+        (Target::Gone, Some(_)) => (Sign::Delete, Value::Null),
+        (Target::Present(wanted), found) => {
+            let spec = OnMachines::spec(want, wanted, found, now);
+            let sign = match found {
+                None => Sign::Create,
+                Some(found) if is_as(found, &spec) => Sign::Keep,
+                Some(_) => Sign::Update,
+            };
+            (sign, spec)
+        }
+    };
+    let mut change = Change::new(sign, "HAProxyLoadBalancer", name(&want.owner));
+    if matches!(sign, Sign::Create | Sign::Update) {
+        let before = found.map(|found| json!(found.spec)).unwrap_or_default();
+        let (old, new) = (lines(&before), lines(&after));
+        let differ = |sign, lines: &BTreeSet<[String; 2]>, others: &BTreeSet<[String; 2]>| {
+            lines.difference(others).map(|line| Detail::new(sign, line.clone(), "")).collect::<Vec<_>>()
+        };
+        change.details.extend(differ(Sign::Delete, &old, &new));
+        change.details.extend(differ(Sign::Create, &new, &old));
+    }
+    let calls =
+        Calls { all: usize::from(sign != Sign::Keep), destructive: usize::from(sign == Sign::Delete) };
+    let changes = if sign == Sign::Keep { Vec::new() } else { vec![change] };
+    PlanView::new(want.owner.clone(), "haproxy", changes, calls, Access { ingress, ..Access::default() })
+}
+
+/// What an object says, line by line.
+fn lines(spec: &Value) -> BTreeSet<[String; 2]> {
+    let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let assignment = &spec["assignment"];
+    let list = |of: &Value| of.as_array().cloned().unwrap_or_default();
+    let listener =
+        |listener: &Value| format!("{} to {}", text(&listener["port"]), text(&listener["targetPort"]));
+    let member =
+        |member: &Value| format!("{}, to {}", text(&member["name"]), text(&member["duty"]).to_lowercase());
+    let mut all = BTreeSet::new();
+    let mut say = |what: &str, value: String| all.insert([what.to_owned(), value]);
+    for found in list(&assignment["listeners"]) {
+        say("port", listener(&found));
+    }
+    for found in list(&assignment["members"]) {
+        say("member", member(&found));
+    }
+    for found in list(&assignment["allowedSourceRanges"]) {
+        say("source range", text(&found));
+    }
+    for found in list(&spec["addresses"]) {
+        say("address", text(&found));
+    }
+    for (key, what) in [("pool", "machines of the pool"), ("proxyProtocol", "PROXY protocol")] {
+        if let Some(value) = spec.get(key).filter(|value| !value.is_null()) {
+            say(what, text(value));
+        }
+    }
+    all
+}
+
 /// Whether an object says what it should.
 fn is_as(found: &HaProxyLoadBalancer, spec: &Value) -> bool {
     serde_json::from_value::<HaProxyLoadBalancerSpec>(spec.clone()).is_ok_and(|wanted| wanted == found.spec)
+}
+
+#[cfg(test)]
+mod tests {
+    use portcullis_kube_api::load_balancer;
+
+    use super::*;
+
+    fn want(ranges: &[&str], pool: &str) -> Want {
+        let service = serde_json::from_value(json!({
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "type": "LoadBalancer",
+                "ports": [{"port": 80, "nodePort": 30080}],
+                "loadBalancerSourceRanges": ranges,
+            },
+        }))
+        .unwrap();
+        let wanted = load_balancer(&service, Arc::default(), true).unwrap();
+        Want {
+            owner: Owner::new("demo", "Service", Some("shop".to_owned()), "web").unwrap(),
+            uid: "1".to_owned(),
+            target: Target::Present(wanted),
+            parameters: BTreeMap::from([(POOL.to_owned(), pool.to_owned())]),
+            nodes: Arc::default(),
+        }
+    }
+
+    /// What the machines read after a want was carried out.
+    fn object(want: &Want) -> HaProxyLoadBalancer {
+        let Target::Present(wanted) = &want.target else { panic!("it is wanted") };
+        let spec = OnMachines::spec(want, wanted, None, Timestamp::UNIX_EPOCH);
+        serde_json::from_value(
+            json!({"metadata": {"name": "service-web", "namespace": "shop"}, "spec": spec}),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn what_would_be_done_is_told() {
+        let plan = |want: &Want, found: Option<&HaProxyLoadBalancer>| {
+            super::plan(want, found, Timestamp::UNIX_EPOCH).unwrap()
+        };
+        let first = want(&["192.0.2.0/24"], "edge");
+        let told = plan(&first, None).to_string();
+        for part in ["80 to 30080", "192.0.2.0/24", "edge", "+ HAProxyLoadBalancer"] {
+            assert!(told.contains(part), "{part} in {told}");
+        }
+        let there = object(&first);
+        assert!(plan(&first, Some(&there)).is_empty());
+        let wider = plan(&want(&["192.0.2.0/23"], "edge"), Some(&there)).to_string();
+        for part in ["- source range  192.0.2.0/24", "+ source range  192.0.2.0/23"] {
+            assert!(wider.contains(part), "{part} in {wider}");
+        }
+        assert!(!wider.contains("80 to 30080  ") && !wider.contains("machines of the pool"), "{wider}");
+        let gone = Want { target: Target::Gone, ..first };
+        assert!(plan(&gone, Some(&there)).to_string().contains("- HAProxyLoadBalancer"));
+        assert!(plan(&gone, None).is_empty());
+    }
 }

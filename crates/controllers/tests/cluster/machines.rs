@@ -34,12 +34,16 @@ async fn a_roll_refuses_nobody() {
     assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], "192.0.2.1");
 
     let load = Load::start(&lab.client, "192.0.2.1", FRONT);
-    // Connections that stay: one to each.
-    let mut held: BTreeMap<String, Held> = BTreeMap::new();
-    while held.len() < old.len() {
-        let mut one = Held::connect(&lab.client, "192.0.2.1", FRONT).unwrap();
-        held.entry(one.ask().unwrap()).or_insert(one);
-    }
+    // Connections that stay: one to each; and some that end while it drains.
+    let one_to_each = || {
+        let mut held: BTreeMap<String, Held> = BTreeMap::new();
+        while held.len() < old.len() {
+            let mut one = Held::connect(&lab.client, "192.0.2.1", FRONT).unwrap();
+            held.entry(one.ask().unwrap()).or_insert(one);
+        }
+        held
+    };
+    let (mut held, mut shorter) = (one_to_each(), one_to_each());
     load.more(1000);
 
     for (old, new) in old.iter().zip(new) {
@@ -48,6 +52,12 @@ async fn a_roll_refuses_nobody() {
         scene.kubectl(&["delete", "machine", old, "--wait=false"]);
         scene.until("the old one drains", || scene.status("lb", old).as_deref() == Some("draining"));
         assert_eq!(held.get_mut(*old).unwrap().ask().unwrap(), *old, "what it has goes on");
+        let mut shorter = shorter.remove(*old).unwrap();
+        for _ in 0..20 {
+            assert_eq!(shorter.ask().unwrap(), *old, "as long as it likes, within the time");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        drop(shorter);
         // Nothing is taken from it before it has left.
         scene.until("its infrastructure goes", || {
             scene.get("labmachine", old)["metadata"].get("deletionTimestamp").is_some()

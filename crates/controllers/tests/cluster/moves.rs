@@ -2,32 +2,40 @@
 
 use serde_json::{Value, json};
 
-use crate::scene::Scene;
+use crate::scene::{Running, Scene};
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
 
-#[tokio::test(flavor = "multi_thread")]
-async fn both_serve_and_the_old_one_drains() {
-    let scene = Scene::new("moves");
+/// Two members at an endpoint that is not the provider's, which drain for so many seconds.
+async fn two(name: &'static str, drain: u32) -> (Scene, Running) {
+    let scene = Scene::new(name);
     scene.cluster("c", json!({}), json!({}));
     scene.control_plane("c", "lb", "one", "10.0.0.1");
     scene.control_plane("c", "lb", "two", "10.0.0.2");
-    scene.balancer(
-        "c",
-        "lb",
-        json!({"endpoint": {"host": "api.example.com", "port": 443}, "drainTimeoutSeconds": 3}),
-    );
-    let _running = scene.look_after().await;
+    let endpoint = json!({"host": "api.example.com", "port": 443});
+    scene.balancer("c", "lb", json!({"endpoint": endpoint, "drainTimeoutSeconds": drain}));
+    let running = scene.look_after().await;
     scene.until("both are members", || scene.assigned("lb").len() == 2);
+    (scene, running)
+}
+
+/// Has another one make it.
+fn swap(scene: &Scene) {
+    scene.maker("other");
+    let reference =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "other"});
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn both_serve_and_the_old_one_drains() {
+    let (scene, _running) = two("moves", 3).await;
     scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
     scene.until("the first one has it", || {
         scene.get("loadbalancer", "lb")["status"]["address"] == "198.51.100.1"
     });
 
-    scene.maker("other");
-    let reference =
-        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "other"});
-    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+    swap(&scene);
     scene.until("the new one is asked", || scene.assigned("other") == ["one Serve", "two Serve"]);
     assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"], "the old one goes on");
     assert_eq!(
@@ -66,23 +74,10 @@ async fn both_serve_and_the_old_one_drains() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_goes_meanwhile_leaves_both() {
-    let scene = Scene::new("moves-machine");
-    scene.cluster("c", json!({}), json!({}));
-    scene.control_plane("c", "lb", "one", "10.0.0.1");
-    scene.control_plane("c", "lb", "two", "10.0.0.2");
-    scene.balancer(
-        "c",
-        "lb",
-        json!({"endpoint": {"host": "api.example.com", "port": 443}, "drainTimeoutSeconds": 600}),
-    );
-    let _running = scene.look_after().await;
-    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    let (scene, _running) = two("moves-machine", 600).await;
     let active = [("one", "active"), ("two", "active")];
     scene.report("lb", "198.51.100.1", &active);
-    scene.maker("other");
-    let reference =
-        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "other"});
-    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+    swap(&scene);
     scene.until("the new one is asked", || scene.assigned("other").len() == 2);
     scene.report("other", "198.51.100.2", &active);
     scene.until("the old one knows", || {
@@ -116,10 +111,7 @@ async fn an_address_that_clients_have_is_not_given_up() {
     scene.until("the endpoint is known", || {
         scene.get("loadbalancer", "lb")["spec"]["endpoint"]["host"] == "198.51.100.1"
     });
-    scene.maker("other");
-    let reference =
-        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "other"});
-    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+    swap(&scene);
     scene.until("the new one is asked", || scene.assigned("other").len() == 1);
     scene.report("other", "198.51.100.2", &[("one", "active")]);
     scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True EndpointOfOldProvider");

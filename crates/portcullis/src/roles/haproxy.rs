@@ -1,7 +1,8 @@
 //! A machine that carries load balancers by `HAProxy`.
 
 use portcullis_controllers::cluster::{Carrier, Carrying, HaProxyAgent, HaProxyAgentSettings, Sharing};
-use portcullis_haproxy::{Seen, Settings, Tuning};
+use portcullis_core::MemberState;
+use portcullis_haproxy::{BalancerSeen, MemberSeen, Seen, Settings, Tuning};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -79,82 +80,67 @@ pub(crate) async fn start(
 #[derive(Debug)]
 struct Connections(Carrying);
 
+/// Of a load balancer: what else tells a number apart, by its label, and the number.
+type Numbers<'a> = Vec<((&'static str, &'a str), u64)>;
+
 impl Collector for Connections {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let seen: Seen = self.0.seen().unwrap_or_default();
         let mut encode =
-            |name: &str, help: &str, kind: MetricType, of: &dyn Fn(&mut Family<'_>) -> std::fmt::Result| {
+            |name: &str, help: &str, kind: MetricType, of: &dyn Fn(&BalancerSeen) -> Numbers<'_>| {
                 let mut family = encoder.encode_descriptor(name, help, None, kind)?;
-                of(&mut family)
+                for (id, balancer) in &seen.balancers {
+                    let id = id.to_string();
+                    for (label, number) in of(balancer) {
+                        let labels = [("load_balancer", id.as_str()), label];
+                        let family = family.encode_family(&labels)?;
+                        match kind {
+                            MetricType::Counter => ConstCounter::new(number).encode(family)?,
+                            _ => ConstGauge::new(i64::try_from(number).unwrap_or(i64::MAX)).encode(family)?,
+                        }
+                    }
+                }
+                Ok(())
             };
         encode(
             "portcullis_haproxy_connections",
             "Connections of clients to load balancers on this machine, by whether source ranges let them in",
             MetricType::Counter,
-            &|family| {
-                for (id, balancer) in &seen.balancers {
-                    let name = id.to_string();
-                    for (verdict, count) in
-                        [("accepted", balancer.totals.connections), ("denied", balancer.totals.denied)]
-                    {
-                        let labels = [("load_balancer", name.as_str()), ("verdict", verdict)];
-                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                    }
-                }
-                Ok(())
+            &|balancer| {
+                let totals = &balancer.totals;
+                vec![(("verdict", "accepted"), totals.connections), (("verdict", "denied"), totals.denied)]
             },
         )?;
         encode(
             "portcullis_haproxy_bytes",
             "Bytes between clients and load balancers on this machine",
             MetricType::Counter,
-            &|family| {
-                for (id, balancer) in &seen.balancers {
-                    let name = id.to_string();
-                    let totals = &balancer.totals;
-                    for (direction, count) in
-                        [("received", totals.bytes_received), ("sent", totals.bytes_sent)]
-                    {
-                        let labels = [("load_balancer", name.as_str()), ("direction", direction)];
-                        ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
-                    }
-                }
-                Ok(())
+            &|balancer| {
+                let totals = &balancer.totals;
+                vec![
+                    (("direction", "received"), totals.bytes_received),
+                    (("direction", "sent"), totals.bytes_sent),
+                ]
             },
         )?;
         encode(
             "portcullis_haproxy_member_sessions",
             "Connections that a member has now",
             MetricType::Gauge,
-            &|family| {
-                for (id, balancer) in &seen.balancers {
-                    let name = id.to_string();
-                    for (member, of_it) in &balancer.members {
-                        let labels = [("load_balancer", name.as_str()), ("member", member.as_str())];
-                        let sessions = i64::try_from(of_it.sessions).unwrap_or(i64::MAX);
-                        ConstGauge::new(sessions).encode(family.encode_family(&labels)?)?;
-                    }
-                }
-                Ok(())
+            &|balancer| {
+                let members = balancer.members.iter();
+                members.map(|(name, member)| (("member", name.as_str()), member.sessions)).collect()
             },
         )?;
         encode(
             "portcullis_haproxy_member_up",
             "Whether a member gets connections",
             MetricType::Gauge,
-            &|family| {
-                for (id, balancer) in &seen.balancers {
-                    let name = id.to_string();
-                    for (member, of_it) in &balancer.members {
-                        let labels = [("load_balancer", name.as_str()), ("member", member.as_str())];
-                        let is_up = of_it.state == portcullis_core::MemberState::Active;
-                        ConstGauge::new(i64::from(is_up)).encode(family.encode_family(&labels)?)?;
-                    }
-                }
-                Ok(())
+            &|balancer| {
+                let members = balancer.members.iter();
+                let is_up = |member: &MemberSeen| u64::from(member.state == MemberState::Active);
+                members.map(|(name, member)| (("member", name.as_str()), is_up(member))).collect()
             },
         )
     }
 }
-
-type Family<'a> = prometheus_client::encoding::MetricEncoder<'a>;

@@ -28,14 +28,15 @@ const BATCH: usize = 4 << 20;
 const ERROR: u16 = 2;
 const DONE: u16 = 3;
 
+/// A socket to what filters packets.
+fn raw() -> nix::Result<OwnedFd> {
+    let (family, kind) = (AddressFamily::Netlink, SockType::Raw);
+    socket(family, kind, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkNetFilter)
+}
+
 impl Socket {
     pub(crate) fn open() -> io::Result<Self> {
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkNetFilter,
-        )?;
+        let socket = raw()?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         // Only root of the machine itself may have more than the machine's limit: others have smaller batches.
         let _ = setsockopt(&socket, sockopt::SndBufForce, &ROOM);
@@ -149,12 +150,7 @@ const AT_ONCE: usize = 4096;
 
 impl Listener {
     pub(crate) fn open() -> io::Result<Self> {
-        let socket = socket(
-            AddressFamily::Netlink,
-            SockType::Raw,
-            SockFlag::SOCK_CLOEXEC,
-            SockProtocol::NetlinkNetFilter,
-        )?;
+        let socket = raw()?;
         if setsockopt(&socket, sockopt::RcvBufForce, &HEARING).is_err() {
             // What is more than the system allows is cut to that.
             let _ = setsockopt(&socket, sockopt::RcvBuf, &HEARING);

@@ -235,6 +235,54 @@ fn a_control_plane_behind_a_machine_of_ours() {
     assert_eq!(ask(&client, FRONT, 6443).unwrap(), stays);
 }
 
+/// The types of the proposal, where there is no Cluster API, with the rights of the manifests for these.
+#[test]
+fn as_the_proposal_has_it() {
+    let host = Host::new("proposed");
+    let kubernetes = kubernetes_in(&host);
+    kubernetes.apply_types(&shown(&["crds", "--only", "proposed"], &kubernetes, &host)).unwrap();
+    eventually("the API takes the manifests", || kubernetes.apply(&built("cluster-api-proposed")).is_ok());
+    let files = TempDir::new().unwrap();
+    let overrides = files.path().join("controller.yaml");
+    fs::write(&overrides, text(&kubernetes, "portcullis", "portcullis-overrides", "overrides.yaml")).unwrap();
+    let settings = [
+        format!("kubernetes.kubeconfig={}", controller_account(&kubernetes).display()),
+        "telemetry.listen=127.0.0.1:0".to_owned(),
+    ];
+    let running = Program::start(&host, &files.path().join("controller.log"), &overrides, &settings);
+
+    let [cluster, plane, provider] =
+        ["cluster.x-k8s.io", "controlplane.cluster.x-k8s.io", "infrastructure.cluster.x-k8s.io"]
+            .map(|group| format!("{group}/v1alpha4"));
+    let reference = |group: &str, kind: &str| json!({"apiGroup": group, "kind": kind, "name": "demo"});
+    let make = |api: &str, kind: &str, spec: Value| {
+        apply(
+            &kubernetes,
+            json!({"apiVersion": api, "kind": kind, "metadata": {"name": "demo"}, "spec": spec}),
+        );
+    };
+    let control_plane = reference("cluster.x-k8s.io", "KubeadmControlPlane");
+    make(&cluster, "Cluster", json!({"controlPlane": {"providerRef": control_plane}}));
+    let balancer = reference("cluster.x-k8s.io", "LoadBalancer");
+    make(&plane, "KubeadmControlPlane", json!({"loadBalancerRef": balancer}));
+    make(&provider, "HAProxyLoadBalancer", json!({"addresses": ["192.0.2.1"]}));
+    let made_by = reference("infrastructure.cluster.x-k8s.io", "HAProxyLoadBalancer");
+    make(&cluster, "LoadBalancer", json!({"clusterName": "demo", "infrastructureRef": made_by}));
+    let endpoint = |kind: &str, path: &str| {
+        let path = format!("jsonpath={{.spec.{path}.host}}:{{.spec.{path}.port}}");
+        kubernetes.kubectl(&["get", kind, "demo", "-o", &path]).unwrap_or_default()
+    };
+    eventually("the load balancer has the provider's", || {
+        endpoint("loadbalancers.cluster.x-k8s.io", "endpoint") == "192.0.2.1:6443"
+    });
+    eventually("the control plane has it", || {
+        endpoint("kubeadmcontrolplanes", "endpoint") == "192.0.2.1:6443"
+    });
+    eventually("the Cluster has it", || endpoint("clusters", "controlPlane.endpoint") == "192.0.2.1:6443");
+    let log = running.log();
+    assert!(!log.to_lowercase().contains("forbidden"), "{log}");
+}
+
 /// What the agent counts.
 fn shown_metrics(carrier: &Host) -> String {
     use std::io::{Read, Write};

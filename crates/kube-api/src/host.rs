@@ -39,6 +39,9 @@ pub struct NodeReport {
     pub listening: BTreeSet<String>,
     /// Addresses of the Kubernetes API: one that the node has counts among its own, wherever it is.
     pub api_server: BTreeSet<IpAddr>,
+    /// Which start of its kernel this is about, as the kernel and kubelets call it: nothing in packet filters outlives one.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub boot: String,
     /// What its packet filters do.
     pub datapath: NodeDatapath,
 }
@@ -122,7 +125,7 @@ pub fn held_by_another(service: &Service, without_class: bool) -> Option<(&'stat
 }
 
 /// Whether somebody holds a Service until the load balancer is gone that they made for it.
-fn is_held(service: &Service) -> bool {
+pub fn is_held(service: &Service) -> bool {
     let ours = service.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER);
     ours || foreign_finalizer(service).is_some()
 }

@@ -25,6 +25,7 @@ use super::controller::watched;
 use super::doubt::Doubt;
 use super::health::Health;
 use super::known::Known;
+use super::others::OthersServices;
 use super::told::{Told, version};
 use super::traffic::Traffic;
 use crate::pause::pause;
@@ -86,6 +87,7 @@ struct Agent {
     settings: AgentSettings,
     known: Known,
     services: Told<Service>,
+    others: OthersServices,
     slices: Told<Slice>,
     by_service: Slices,
     api_server: Told<EndpointSlice>,
@@ -109,6 +111,8 @@ struct Agent {
     hears_of_others: bool,
     /// The newest version of a Service of ours that was heard of.
     newest: Option<u64>,
+    /// Which start of the kernel this is.
+    boot: String,
     report: watch::Sender<NodeReport>,
 }
 
@@ -142,6 +146,7 @@ impl NodeAgent {
             machine,
             known,
             services: Told::default(),
+            others: OthersServices::default(),
             slices: Told::default(),
             by_service: HashMap::new(),
             api_server: Told::default(),
@@ -156,6 +161,7 @@ impl NodeAgent {
             doubt: Doubt::new(Instant::now()),
             hears_of_others: false,
             newest: None,
+            boot: boot(),
             report,
             settings,
         };
@@ -230,9 +236,13 @@ impl Agent {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
+                for (name, claim) in self.others.take(&event, is_ours) {
+                    changed.extend(self.claims.set(&name, claim));
+                }
                 for news in self.services.take_known(event, &self.known, is_ours) {
                     self.newest = self.newest.max(news.version);
                     let claim = self.services.get(&news.name).map(|service| claim(service));
+                    let claim = claim.or_else(|| self.others.claim(&news.name));
                     changed.extend(self.claims.set(&news.name, claim));
                     changed.insert(news.name);
                 }
@@ -481,6 +491,7 @@ impl Agent {
             interfaces: reported(&here.interfaces),
             listening: here.listening.iter().map(told_listening).collect(),
             api_server: here.also.clone(),
+            boot: self.boot.clone(),
             datapath,
         };
         self.report.send_if_modified(|report| {
@@ -489,6 +500,12 @@ impl Agent {
             differs
         });
     }
+}
+
+/// Which start of the kernel this is.
+fn boot() -> String {
+    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    read.trim().to_owned()
 }
 
 /// A mode, as it is told.

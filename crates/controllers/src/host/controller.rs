@@ -14,7 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, ResourceExt};
-use portcullis_host::claims::{Claims, Here, Name, Policy};
+use portcullis_host::claims::{Claim, Claims, Here, Name, Policy};
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::host::{NODE_LABEL, NodeDatapath, NodeReport, wants_host};
 use serde::Serialize;
@@ -27,8 +27,9 @@ use super::agent::{interfaces, read_listening};
 use super::asked::{addresses, claim, ingress, is_local, name};
 use super::endpoints::Endpoints;
 use super::known::Known;
+use super::others::OthersServices;
 use super::told::{Told, version};
-use super::verdict::{Given, Verdict, verdict};
+use super::verdict::{Given, Verdict, taken_back, verdict};
 use crate::events::{Events, Weight};
 use crate::pause::pause;
 
@@ -91,6 +92,7 @@ struct Controller {
     settings: HostSettings,
     known: Known,
     services: Told<Service>,
+    others: OthersServices,
     reports: Told<ConfigMap>,
     nodes: Told<Node>,
     sites: BTreeMap<String, Site>,
@@ -155,6 +157,7 @@ impl HostController {
             settings,
             known,
             services: Told::default(),
+            others: OthersServices::default(),
             reports: Told::default(),
             nodes: Told::default(),
             sites: BTreeMap::new(),
@@ -233,6 +236,15 @@ impl Controller {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
+                if let watcher::Event::Apply(service) | watcher::Event::InitApply(service) = &event
+                    && !is_ours(service)
+                {
+                    self.let_go(service);
+                }
+                let version = event_version(&event);
+                for (name, claim) in self.others.take(&event, is_ours) {
+                    changed.extend(self.enter(&name, claim.as_ref(), version));
+                }
                 for news in self.services.take_known(event, &self.known, is_ours) {
                     changed.extend(self.claim(&news.name, news.version));
                 }
@@ -245,12 +257,10 @@ impl Controller {
                 }
             }
             Heard::Node(event) => {
-                let ready = |nodes: &Told<Node>| -> BTreeSet<Name> {
-                    nodes
-                        .values()
-                        .filter(|node| is_ready(node))
-                        .map(|node| Name::from(node.name_any()))
-                        .collect()
+                let ready = |nodes: &Told<Node>| -> BTreeSet<(String, bool, String)> {
+                    let standing =
+                        |node: &Arc<Node>| (node.name_any(), is_ready(node), boot(node).to_owned());
+                    nodes.values().map(standing).collect()
                 };
                 let before = ready(&self.nodes);
                 self.nodes.take(event, |_| true);
@@ -295,14 +305,9 @@ impl Controller {
     /// Enters what a Service asks for at every node, by a version of it; whose share is another now, and the Service itself.
     fn claim(&mut self, name: &Name, version: Option<u64>) -> BTreeSet<Name> {
         let service = self.services.get(name).cloned();
-        let claim = service.as_deref().map(claim);
-        let mut changed = BTreeSet::from([Arc::clone(name)]);
-        for site in self.sites.values_mut() {
-            for other in site.claims.set(name, claim.clone()) {
-                site.since.insert(Arc::clone(&other), version);
-                changed.insert(other);
-            }
-        }
+        let claim = service.as_deref().map(claim).or_else(|| self.others.claim(name));
+        let mut changed = self.enter(name, claim.as_ref(), version);
+        changed.insert(Arc::clone(name));
         if let Some(service) = service {
             let number = number(&(&service.spec, &service.metadata.annotations));
             let asked = self.asked.entry(Arc::clone(name)).or_insert((number, version));
@@ -321,6 +326,29 @@ impl Controller {
             }
         }
         changed
+    }
+
+    /// Enters a claim at every node; whose share is another now.
+    fn enter(&mut self, name: &Name, claim: Option<&Claim>, version: Option<u64>) -> BTreeSet<Name> {
+        let mut changed = BTreeSet::new();
+        for site in self.sites.values_mut() {
+            for other in site.claims.set(name, claim.cloned()) {
+                site.since.insert(Arc::clone(&other), version);
+                changed.insert(other);
+            }
+        }
+        changed
+    }
+
+    /// Takes back what was said of a Service that is not looked after here any more: nobody keeps to it.
+    fn let_go(&mut self, service: &Service) {
+        let name = name(service);
+        if self.settings.observe || self.busy.contains(&name) {
+            return;
+        }
+        let Some(patch) = taken_back(service) else { return };
+        info!(service = %name, "it is not reached at addresses of nodes any more, and what was said of it is taken back");
+        self.write(&name, service, patch);
     }
 
     /// Takes in what a node told of itself.
@@ -364,6 +392,9 @@ impl Controller {
         for service in self.services.values() {
             claims.set(&name(service), Some(claim(service)));
             since.insert(name(service), version(&**service));
+        }
+        for (name, claim) in self.others.all() {
+            claims.set(name, Some(claim.clone()));
         }
         self.sites.insert(node, Site { report, claims, since });
         changed.extend(self.services.names().cloned());
@@ -416,6 +447,7 @@ impl Controller {
                     knows_addresses: up_to >= site.since.get(name).copied().flatten(),
                     knows_ranges: up_to >= asked,
                     missing: site.claims.missing(name),
+                    started_anew: self.nodes.get(node).is_some_and(|node| started_anew(node, &site.report)),
                 })
             })
             .collect();
@@ -533,6 +565,27 @@ fn number(thing: &impl Serialize) -> u64 {
 /// What the status of a Service has.
 fn addresses_of(service: &Service) -> Vec<&LoadBalancerIngress> {
     ingress(service).collect()
+}
+
+/// Which start of its kernel a node is in.
+fn boot(node: &Node) -> &str {
+    let info = node.status.as_ref().and_then(|status| status.node_info.as_ref());
+    info.map(|info| info.boot_id.as_str()).unwrap_or_default()
+}
+
+/// Whether a node was started since it told of its packet filters: there is nothing in them.
+fn started_anew(node: &Node, report: &NodeReport) -> bool {
+    !boot(node).is_empty() && !report.boot.is_empty() && boot(node) != report.boot
+}
+
+/// The version by which something was told.
+fn event_version(event: &watcher::Event<Service>) -> Option<u64> {
+    match event {
+        watcher::Event::Apply(service)
+        | watcher::Event::InitApply(service)
+        | watcher::Event::Delete(service) => version(service),
+        watcher::Event::Init | watcher::Event::InitDone => None,
+    }
 }
 
 /// Whether a node is ready; one that says nothing about it is.

@@ -18,6 +18,7 @@ mod doubt;
 mod endpoints;
 mod health;
 mod known;
+mod others;
 mod told;
 mod traffic;
 mod verdict;

@@ -10,11 +10,11 @@ use portcullis_host::claims::{Refusal, Share};
 use portcullis_host::datapath::Mode;
 use portcullis_host::interfaces::{Entry, NotHere};
 use portcullis_kube_api::enforced::{self, enforced_condition};
-use portcullis_kube_api::host::{self, ASSIGNED, LISTEN_ADDRESSES, NodeDatapath};
+use portcullis_kube_api::host::{self, ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS, NodeDatapath};
 use serde_json::{Value, json};
 
 use super::agent::word;
-use super::asked::{addresses, admission, all_ports, limits};
+use super::asked::{addresses, admission, all_ports, ingress, limits};
 
 /// What one node gives a Service.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Given<'a> {
     pub(super) knows_ranges: bool,
     /// What of its entries the node does not have.
     pub(super) missing: Vec<(Entry, NotHere)>,
+    /// Whether it was started since it told of its packet filters, which are empty then.
+    pub(super) started_anew: bool,
 }
 
 /// What is to be said of a Service.
@@ -52,6 +54,8 @@ pub(super) enum Kept {
     Nothing,
     /// That is not known yet. What was said before is about other ranges, in its words.
     NotYet,
+    /// Whoever forwards packets has to.
+    LeftToOthers,
     /// They do, or do not.
     Said(Enforcement),
 }
@@ -63,10 +67,12 @@ pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Ver
     let mut waits = BTreeSet::new();
     for one in given {
         // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
-        let is_set = one.knows_addresses && one.datapath.problem.is_none() && one.has(mode);
+        let is_set =
+            one.knows_addresses && one.datapath.problem.is_none() && one.has(mode) && !one.started_anew;
         let ready = mode != Mode::Filter || !limits(service) || is_set;
         for address in &one.share.addresses {
-            if ready || held.contains(address) {
+            // What it has is kept to by what was set before, unless that is gone.
+            if ready || (held.contains(address) && !one.started_anew) {
                 reached.insert(*address);
             } else {
                 waits.insert(one.node);
@@ -188,11 +194,20 @@ fn list(addresses: &BTreeSet<IpAddr>) -> String {
 /// Whether the ranges of a Service keep anybody out, at all addresses where it is reached.
 fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
     let serving: Vec<&Given<'_>> = given.iter().filter(|one| !one.share.addresses.is_empty()).collect();
-    if mode == Mode::None || !limits(service) || serving.is_empty() {
+    if !limits(service) || serving.is_empty() {
         return Kept::Nothing;
+    }
+    if mode == Mode::None {
+        return Kept::LeftToOthers;
     }
     let not = |why: String| Kept::Said(Enforcement::Not(why));
     for one in &serving {
+        if one.started_anew {
+            return not(format!(
+                "Node {} was started anew, and its packet filters are not set yet: see whether Portcullis runs there.",
+                one.node
+            ));
+        }
         if let Some(problem) = &one.datapath.problem {
             return not(format!(
                 "The packet filters of node {} are not as they should be: {problem}. Until they are, what was set there before counts.",
@@ -206,6 +221,13 @@ fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
     if serving.iter().any(|one| !one.knows_ranges) {
         return Kept::NotYet;
     }
+    let open = open_node_ports(service);
+    if !open.is_empty() {
+        return not(format!(
+            "Its node ports, {}, let everybody in who reaches a node. Annotate it with {NODE_PORTS}=true, or set spec.allocateLoadBalancerNodePorts to false and remove them.",
+            open.join(", ")
+        ));
+    }
     let nodes = serving.iter().map(|one| {
         let interfaces: Vec<&str> = one.datapath.interfaces.iter().map(String::as_str).collect();
         match (mode, interfaces.is_empty()) {
@@ -214,6 +236,33 @@ fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
         }
     });
     Kept::Said(Enforcement::By(format!("The packet filters of {}", nodes.collect::<Vec<_>>().join(", "))))
+}
+
+/// The node ports that its ranges do not count for.
+fn open_node_ports(service: &Service) -> Vec<String> {
+    let annotations = service.metadata.annotations.as_ref();
+    if annotations.and_then(|all| all.get(NODE_PORTS)).is_some_and(|value| value == "true") {
+        return Vec::new();
+    }
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    ports.filter_map(|port| port.node_port.filter(|port| *port != 0)).map(|port| port.to_string()).collect()
+}
+
+/// What has to go from the status of a Service that is not reached at addresses of nodes any more, as a patch. What another one
+/// says who holds it by now stays.
+pub(super) fn taken_back(service: &Service) -> Option<Value> {
+    host::assigned(service)?;
+    let mut conditions = vec![json!({"type": ASSIGNED, "$patch": "delete"})];
+    let mut status = json!({});
+    // Nobody else says which ports there are at an address.
+    if ingress(service).all(|one| one.ports.as_ref().is_some_and(|ports| !ports.is_empty())) {
+        status["loadBalancer"] = json!({"ingress": null});
+    }
+    if enforced::there(service).is_some() && !host::is_held(service) {
+        conditions.push(json!({"type": enforced::ENFORCED, "$patch": "delete"}));
+    }
+    status["conditions"] = Value::Array(conditions);
+    Some(json!({"status": status}))
 }
 
 impl Verdict {
@@ -251,6 +300,7 @@ impl Verdict {
         let is_there = enforced::there(service);
         let said = match &self.enforcement {
             Kept::Said(found) => enforced_condition(service, found, now.clone()),
+            Kept::LeftToOthers => Some(left_to_others(service, now)),
             Kept::Nothing | Kept::NotYet => None,
         };
         match said {
@@ -264,6 +314,19 @@ impl Verdict {
             status["conditions"] = Value::Array(conditions);
         }
         (status != json!({})).then(|| json!({"status": status}))
+    }
+}
+
+/// Whether its ranges keep anybody out is up to whoever forwards packets, and not known here.
+fn left_to_others(service: &Service, now: &Time) -> Condition {
+    let since = enforced::there(service).filter(|found| found.status == "Unknown");
+    Condition {
+        type_: enforced::ENFORCED.to_owned(),
+        status: "Unknown".to_owned(),
+        reason: "LeftToOthers".to_owned(),
+        message: "With host.datapath `none` whoever forwards packets has to keep to its source ranges: kube-proxy does, and others may not. Set host.datapath to `filter` to have it done here.".to_owned(),
+        last_transition_time: since.map_or_else(|| now.clone(), |found| found.last_transition_time.clone()),
+        observed_generation: None,
     }
 }
 
@@ -310,7 +373,8 @@ mod tests {
     }
 
     fn given<'a>(share: &'a Share, datapath: &'a NodeDatapath, knows: bool) -> Given<'a> {
-        Given { node: "a", share, datapath, knows_addresses: knows, knows_ranges: knows, missing: Vec::new() }
+        let (knows_addresses, knows_ranges, missing) = (knows, knows, Vec::new());
+        Given { node: "a", share, datapath, knows_addresses, knows_ranges, missing, started_anew: false }
     }
 
     fn datapath(mode: &str) -> NodeDatapath {
@@ -395,7 +459,62 @@ mod tests {
         assert_eq!(reached(&service(&[], &[]), Mode::Filter, &fine, false).0, "192.0.2.7 192.0.2.8");
         let (addresses, _, enforcement) = reached(&limited, Mode::Nftables, &datapath("nftables"), false);
         assert_eq!((addresses.as_str(), enforcement), ("192.0.2.7 192.0.2.8", Kept::NotYet));
-        assert_eq!(reached(&limited, Mode::None, &datapath("none"), true).2, Kept::Nothing, "others know");
+        assert_eq!(reached(&limited, Mode::None, &datapath("none"), true).2, Kept::LeftToOthers);
+    }
+
+    #[test]
+    fn nothing_that_was_set_outlives_a_start_of_the_node() {
+        let (fine, one) = (datapath("filter"), share(&["192.0.2.7"], &[]));
+        let limited = service(&["10.0.0.0/8"], &["192.0.2.7"]);
+        let anew = Given { started_anew: true, ..given(&one, &fine, true) };
+        let found = verdict(&limited, Mode::Filter, std::slice::from_ref(&anew));
+        assert_eq!(
+            (found.addresses.len(), found.assigned.1),
+            (0, "Waiting"),
+            "it is taken away until it is filtered"
+        );
+        assert!(
+            matches!(found.enforcement, Kept::Said(Enforcement::Not(why)) if why.contains("started anew"))
+        );
+        let open = verdict(&service(&[], &["192.0.2.7"]), Mode::Filter, &[anew]);
+        assert_eq!(
+            (open.addresses.len(), open.enforcement),
+            (1, Kept::Nothing),
+            "who lets everybody in keeps it"
+        );
+    }
+
+    #[test]
+    fn node_ports_are_told_where_ranges_do_not_count() {
+        let (fine, one) = (datapath("nftables"), share(&["192.0.2.7"], &[]));
+        let mut limited = service(&["10.0.0.0/8"], &[]);
+        limited.spec.as_mut().unwrap().ports.as_mut().unwrap()[0].node_port = Some(30080);
+        let found = verdict(&limited, Mode::Nftables, &[given(&one, &fine, true)]).enforcement;
+        assert!(matches!(found, Kept::Said(Enforcement::Not(why)) if why.contains("30080")));
+        limited.metadata.annotations = Some([(NODE_PORTS.to_owned(), "true".to_owned())].into());
+        let found = verdict(&limited, Mode::Nftables, &[given(&one, &fine, true)]).enforcement;
+        assert!(matches!(found, Kept::Said(Enforcement::By(_))));
+    }
+
+    #[test]
+    fn what_was_said_is_taken_back() {
+        let now = Time(Timestamp::from_second(1).unwrap());
+        let (fine, one) = (datapath("nftables"), share(&["192.0.2.7"], &[]));
+        let mut service = service(&["10.0.0.0/8"], &[]);
+        assert_eq!(taken_back(&service), None, "it never was");
+        let found = verdict(&service, Mode::Nftables, &[given(&one, &fine, true)]);
+        let patch = found.patch(&service, Mode::Nftables, &now).unwrap();
+        service.status = serde_json::from_value(patch["status"].clone()).unwrap();
+        let patch = taken_back(&service).unwrap();
+        assert!(patch["status"]["loadBalancer"]["ingress"].is_null());
+        assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 2);
+        // Somebody else has it, and says where it is reached.
+        service.status.as_mut().unwrap().load_balancer.as_mut().unwrap().ingress.as_mut().unwrap()[0].ports =
+            None;
+        service.metadata.finalizers = Some(vec!["service.kubernetes.io/load-balancer-cleanup".to_owned()]);
+        let patch = taken_back(&service).unwrap();
+        assert!(patch["status"].get("loadBalancer").is_none());
+        assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);
     }
 
     #[test]
@@ -426,11 +545,12 @@ mod tests {
         service.status = serde_json::from_value(patch["status"].clone()).unwrap();
         let later = Time(Timestamp::from_second(9).unwrap());
         assert_eq!(found.patch(&service, Mode::Nftables, &later), None);
-        // Others serve it from now on, and say nothing of its ranges.
+        // Others serve it from now on, and whether they keep to its ranges is not known.
         let fine = datapath("none");
         let found = verdict(&service, Mode::None, &[given(&one, &fine, true)]);
         let patch = found.patch(&service, Mode::None, &later).unwrap();
         assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ipMode"], "VIP");
-        assert_eq!(patch["status"]["conditions"], json!([{"type": enforced::ENFORCED, "$patch": "delete"}]));
+        let said = &patch["status"]["conditions"][0];
+        assert_eq!((&said["status"], &said["reason"]), (&json!("Unknown"), &json!("LeftToOthers")));
     }
 }

@@ -108,7 +108,7 @@ async fn nothing_is_missed_while_nobody_looks() {
 #[tokio::test(flavor = "multi_thread")]
 async fn several_nodes_share_a_service() {
     let scene = Scene::new("several", Mode::None);
-    let other = Scene::new("several-too", Mode::None);
+    let other = Scene::beside("several-too", Mode::None);
     other.node.run("ip address add 203.0.113.20/24 dev to-inside");
     other.node.run("ip address del 192.0.2.1/24 dev to-inside");
     other.node.run("ip address del 198.51.100.1/24 dev to-outside");
@@ -221,7 +221,20 @@ async fn services_without_a_class() {
     scene.apply("other", json!({}), json!({"loadBalancerClass": null, "ports": [{"port": 80}]}));
     scene.wait_for_addresses("other", &[LAN, WAN]);
     scene.kubernetes.kubectl(&[&patch[..], &[free]].concat()).unwrap();
+    // Another one takes it: what it says stays, and what we said goes.
+    let held = ["-n", "classless", "patch", "service", "web", "--type=merge", "-p", finalizers];
+    scene.kubernetes.kubectl(&held).unwrap();
+    eventually("we say nothing of it", || scene.condition("web", ASSIGNED).is_empty());
+    let let_go = ["-n", "classless", "patch", "service", "web", "--type=merge", "-p", free];
+    scene.kubernetes.kubectl(&let_go).unwrap();
+    scene.wait_for_condition("web", ASSIGNED, "True/Assigned");
     for task in running {
         task.abort();
+    }
+    // Without a class nobody is looked after here any more: no address is told that nobody keeps to.
+    let _running = scene.start().await;
+    for name in ["web", "other"] {
+        scene.wait_for_addresses(name, &[]);
+        eventually("we say nothing of it", || scene.condition(name, ASSIGNED).is_empty());
     }
 }

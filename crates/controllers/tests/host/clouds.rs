@@ -63,6 +63,8 @@ fn limited(class: Option<&str>, port: u16) -> Value {
     });
     if let Some(class) = class {
         spec["loadBalancerClass"] = json!(class);
+        // By these it reaches nodes.
+        spec["allocateLoadBalancerNodePorts"] = json!(true);
     }
     spec
 }

@@ -85,3 +85,30 @@ async fn what_the_node_needs_is_refused() {
     drop(listening);
     scene.wait_for_addresses("cockpit", &[LAN, WAN]);
 }
+
+/// Services of other controllers have addresses, too: who has a port of one keeps it.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_others_gave_is_theirs() {
+    let scene = Scene::new("others", Mode::Nftables);
+    scene.apply("theirs", json!({}), json!({"loadBalancerClass": "example.com/other"}));
+    let status = json!({"status": {"loadBalancer": {"ingress": [{"ip": LAN}]}}}).to_string();
+    let patch =
+        ["-n", scene.name, "patch", "service", "theirs", "--subresource=status", "--type=merge", "-p"];
+    scene.kubernetes.kubectl(&[&patch[..], &[&status]].concat()).unwrap();
+    let _running = scene.start().await;
+    scene.apply("ours", json!({}), json!({}));
+    scene.wait_for_addresses("ours", &[WAN]);
+    let told = "False/Conflict: Service others/theirs has port 80/tcp of 192.0.2.1";
+    scene.wait_for_condition("ours", ASSIGNED, told);
+    let table = scene.node.run("nft list table inet portcullis");
+    assert!(!table.contains("192.0.2.1 "), "nothing of ours is there: {table}");
+    scene.kubernetes.kubectl(&["-n", scene.name, "delete", "service", "theirs"]).unwrap();
+    scene.wait_for_addresses("ours", &[LAN, WAN]);
+    // Whoever comes later does not take it away.
+    scene.apply("late", json!({}), json!({"loadBalancerClass": "example.com/other"}));
+    let patch = ["-n", scene.name, "patch", "service", "late", "--subresource=status", "--type=merge", "-p"];
+    scene.kubernetes.kubectl(&[&patch[..], &[&status]].concat()).unwrap();
+    scene.apply("another", json!({}), json!({"ports": [{"port": 81}]}));
+    scene.wait_for_addresses("another", &[LAN, WAN]);
+    assert_eq!(scene.addresses("ours"), [LAN, WAN]);
+}

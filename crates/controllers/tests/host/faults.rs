@@ -227,3 +227,37 @@ async fn switched_off_it_leaves_nothing() {
         scene.service("web")["status"]["loadBalancer"]["ingress"][0]["ipMode"] == "VIP"
     });
 }
+
+/// A node that was started anew has nothing in its packet filters, and others forward as soon as they are told of an address: it is
+/// taken away until the filters are there again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_started_anew() {
+    let scene = Scene::new("anew", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    let controller = scene.start_controller().await;
+    let agent = scene.start_agent().await;
+    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+    serve_as_told(&scene, "web");
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    drop(agent);
+    // As after a start of the machine, where Portcullis does not start.
+    scene.node.run("nft delete table inet portcullis");
+    assert!(can_connect(&scene.outside, WAN, WEB), "whoever forwards lets everybody in");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    scene.booted("0b00b00b-0000-4000-8000-000000000000");
+    scene.wait_for_addresses("web", &[]);
+    scene.wait_for_condition("web", ENFORCED, "False/NotEnforced: Node anew-node was started anew");
+    serve_as_told(&scene, "web");
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    // It starts, and all is as it was.
+    scene.booted(boot.trim());
+    let _agent = scene.start_agent().await;
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+    serve_as_told(&scene, "web");
+    eventually("the filter is back", || !can_connect(&scene.outside, WAN, WEB));
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    drop(controller);
+}

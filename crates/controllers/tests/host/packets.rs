@@ -72,8 +72,13 @@ async fn node_ports_keep_to_the_ranges_if_asked() {
     let scene = Scene::new("nodeports", Mode::Nftables);
     let _serving = scene.backend.serve(8080);
     let _running = scene.start().await;
-    scene.apply("web", json!({NODE_PORTS: "true"}), ranges(&["192.0.2.0/24"]));
+    let mut spec = ranges(&["192.0.2.0/24"]);
+    spec["allocateLoadBalancerNodePorts"] = json!(true);
+    scene.apply("web", json!({}), spec.clone());
     scene.endpoint("web", json!({"ready": true}));
+    scene.wait_for_condition("web", ENFORCED, "False/NotEnforced: Its node ports, 3");
+    scene.apply("web", json!({NODE_PORTS: "true"}), spec);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
     let port = u16::try_from(scene.service("web")["spec"]["ports"][0]["nodePort"].as_u64().unwrap()).unwrap();
     eventually("who is inside connects", || can_connect(&scene.inside, LAN, Target::Tcp(port)));
     assert!(!can_connect(&scene.outside, WAN, Target::Tcp(port)));

@@ -1,6 +1,7 @@
 //! A node between clients and backends, with a class of Services of its own: tests side by side do not see each other.
 
 use std::collections::BTreeSet;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent};
@@ -41,6 +42,18 @@ pub(crate) struct Scene {
     pub(crate) backend: Host,
     /// What both halves know.
     known: Known,
+    /// All scenes have the same addresses, and their Services would be at odds.
+    #[allow(dead_code, reason = "it is held, and not looked at")]
+    alone: Option<MutexGuard<'static, ()>>,
+}
+
+static ALONE: Mutex<()> = Mutex::new(());
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        let delete = ["--namespace", self.name, "delete", "services", "--all", "--wait=false"];
+        let _ = self.kubernetes.kubectl(&delete);
+    }
 }
 
 /// Who looks after it, until it is dropped.
@@ -67,6 +80,14 @@ pub(crate) fn machine(host: &Host) -> Machine {
 
 impl Scene {
     pub(crate) fn new(name: &'static str, mode: Mode) -> Self {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut scene = Self::beside(name, mode);
+        scene.alone = Some(alone);
+        scene
+    }
+
+    /// Another one for the same test.
+    pub(crate) fn beside(name: &'static str, mode: Mode) -> Self {
         let [node, inside, outside, backend] = ["node", "inside", "outside", "backend"].map(Host::new);
         link(&inside, &["192.0.2.10/24", "2001:db8:1::10/64"], &node, &["192.0.2.1/24", "2001:db8:1::1/64"]);
         link(
@@ -85,7 +106,17 @@ impl Scene {
         }
         let kubernetes = kubernetes();
         kubernetes.kubectl(&["create", "namespace", name]).unwrap();
-        let scene = Scene { kubernetes, name, mode, node, inside, outside, backend, known: Known::default() };
+        let scene = Scene {
+            kubernetes,
+            name,
+            mode,
+            node,
+            inside,
+            outside,
+            backend,
+            known: Known::default(),
+            alone: None,
+        };
         scene.make_node(&scene.node_name());
         scene
     }
@@ -93,6 +124,28 @@ impl Scene {
     pub(crate) fn make_node(&self, name: &str) {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
         self.kubernetes.apply(&node.to_string()).unwrap();
+    }
+
+    /// What the kubelet of the node says of which start of the machine this is.
+    pub(crate) fn booted(&self, boot: &str) {
+        let mut info = json!({"bootID": boot});
+        for key in [
+            "machineID",
+            "systemUUID",
+            "kernelVersion",
+            "osImage",
+            "containerRuntimeVersion",
+            "kubeletVersion",
+            "kubeProxyVersion",
+            "operatingSystem",
+            "architecture",
+        ] {
+            info[key] = json!("");
+        }
+        let patch = json!({"status": {"nodeInfo": info}}).to_string();
+        let name = self.node_name();
+        let arguments = ["patch", "node", &name, "--subresource=status", "--type=merge", "-p", &patch];
+        self.kubernetes.kubectl(&arguments).unwrap();
     }
 
     pub(crate) fn node_name(&self) -> String {
@@ -184,6 +237,7 @@ impl Scene {
             "type": "LoadBalancer",
             "loadBalancerClass": self.class(),
             "externalTrafficPolicy": "Local",
+            "allocateLoadBalancerNodePorts": false,
             "ports": [{"name": "http", "port": 80, "targetPort": 8080}],
         });
         for (key, value) in spec.as_object().unwrap() {

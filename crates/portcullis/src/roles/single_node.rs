@@ -100,6 +100,13 @@ fn settings(loaded: &Loaded, wrong: &mut Vec<Finding>) -> SingleNodeSettings {
     let controller = controller(ingress, given.base_domain.as_deref());
     if is_wanted {
         wrong.extend(refusals(&controller).iter().map(|sentence| finding(loaded, sentence)));
+        let tls = &ingress.client_tls;
+        if tls.client_certificate_policy.is_none()
+            && (tls.client_ca.name.is_some() || !tls.allowed_subject_patterns.is_empty())
+        {
+            let what = "it is not said whether clients have to show a certificate, so none would: write `Required` or `Optional`";
+            wrong.push(loaded.finding("ingress.clientTLS.clientCertificatePolicy", what));
+        }
         if ingress.ports.http == ingress.ports.https {
             let what = format!(
                 "{} is also the port for HTTP, and a port is for one of them: choose another one",

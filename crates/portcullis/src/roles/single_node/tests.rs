@@ -101,6 +101,10 @@ fn what_cannot_be_carried_out_is_named_by_its_line() {
             ":3: ingress.clientTLS.clientCA.name: it is missing",
         ),
         (
+            "clientTLS:\n    clientCA: {name: clients}\n",
+            ":3: ingress.clientTLS.clientCertificatePolicy: it is not said whether clients have to show a certificate",
+        ),
+        (
             "tlsSecurityProfile:\n    type: Custom\n",
             ":3: ingress.tlsSecurityProfile.custom.ciphers: there are none",
         ),

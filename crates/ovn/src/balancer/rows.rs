@@ -118,8 +118,16 @@ impl Rows {
         Reach::of(Direction::Ingress, &rules)
     }
 
-    /// Whether what is for no port of an address gets nowhere.
-    fn is_closed(&self, vip: IpAddr) -> bool {
+    /// Where it is found.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let keys = self.table(BALANCER).flat_map(|(_, row)| Self::get(row, "vips").entries());
+        let vips = keys.filter_map(|(vip, _)| vip.as_text()?.parse::<SocketAddr>().ok());
+        let addresses: BTreeSet<IpAddr> = vips.map(|vip| vip.ip()).collect();
+        addresses.into_iter().collect()
+    }
+
+    /// And on which ports, by protocol.
+    pub(crate) fn ports(&self) -> BTreeMap<&'static str, BTreeSet<u16>> {
         let mut ports: BTreeMap<&'static str, BTreeSet<u16>> = BTreeMap::new();
         for (_, row) in self.table(BALANCER) {
             let vips = Self::get(row, "vips").entries().iter().filter_map(|(vip, _)| vip.as_text());
@@ -129,6 +137,12 @@ impl Rows {
                 ports.entry(protocol).or_default().insert(listener.port());
             }
         }
+        ports
+    }
+
+    /// Whether what is for no port of an address gets nowhere.
+    fn is_closed(&self, vip: IpAddr) -> bool {
+        let ports = self.ports();
         let family = Family::of(vip);
         let vips = self.farewells().into_iter().filter(|one| Family::of(*one) == family).collect();
         let text = Strays { family, vips, ports }.text();

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portcullis_core::{
     AddressSet, Cidr, Duty, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer,
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::acl::{Drops, PRIORITY, Strays, may_match};
 use super::names::{self, number};
-use super::report::Health;
+use super::report::{Health, end};
 use super::rows::{Columns, LEFT, Rows};
 use super::scene::{STAYS, Scene, Switch};
 use super::tables::{BALANCER, CHECK};
@@ -175,6 +175,12 @@ struct Draft<'a> {
     serving: Vec<&'a Member>,
     /// Who will, once it is known to be well.
     trial: Vec<&'a Member>,
+}
+
+/// One who served, and since when it does not.
+struct Left<'a> {
+    member: &'a Member,
+    since: SystemTime,
 }
 
 /// Who has the address of a member, and from where it is asked.
@@ -380,7 +386,7 @@ impl<'a> Draft<'a> {
         listeners: &[&Listener],
         mappings: &Mappings,
         open: &BTreeSet<SocketAddr>,
-        left: &[&Member],
+        left: &[Left<'_>],
     ) {
         let part = self.part(decided, ("check", protocol), listeners, &self.serving, mappings, open);
         let mut marks = self.marks.clone();
@@ -428,15 +434,16 @@ impl<'a> Draft<'a> {
         rows.references.extend(places.map(|(table, row)| Reference { table, row, column, member }));
     }
 
-    /// Who served, and does not any more.
-    fn left(&self) -> Vec<&'a Member> {
+    /// Who served, and does not any more; and since when.
+    fn left(&self) -> Vec<Left<'a>> {
         let (backends, left) = (self.there.backends(), self.there.left());
         let members = self.wanted.members().iter().filter(|member| member.duty() != Duty::Serve);
-        let served = |member: &&Member| {
-            left.contains(member.name())
-                || member.addresses().iter().any(|address| backends.contains(address))
-        };
-        members.filter(served).collect()
+        let served = members.filter_map(|member| {
+            let serves = || member.addresses().iter().any(|address| backends.contains(address));
+            let since = left.get(member.name()).copied();
+            Some(Left { member, since: since.or_else(|| serves().then_some(self.moment.now))? })
+        });
+        served.collect()
     }
 
     /// What ends the connections of who left, when its time is over.
@@ -449,7 +456,7 @@ impl<'a> Draft<'a> {
     ///
     /// Who comes back stays in it until it leaves for good. There is no way out that would not end its connections: also to
     /// turn `ct_flush` off ends those of all who are in it.
-    fn farewell(&self, decided: &mut Desired, left: &[&Member]) {
+    fn farewell(&self, decided: &mut Desired, left: &[Left<'_>]) {
         let place = (BALANCER, number(self.owner, FAREWELL));
         let before: BTreeSet<IpAddr> = self
             .there
@@ -462,7 +469,10 @@ impl<'a> Draft<'a> {
             .filter_map(|backend| backend.parse().ok())
             .collect();
         let is_in = |member: &Member, address: IpAddr| match member.duty().by() {
-            Some(by) => by > self.moment.now && left.iter().any(|one| one.name() == member.name()),
+            Some(by) => {
+                let mut found = left.iter().filter(|one| one.member.name() == member.name());
+                found.any(|one| end(by, one.since) > self.moment.now)
+            }
             None => before.contains(&address),
         };
         let mut vips = BTreeMap::new();
@@ -612,9 +622,10 @@ fn check_role(role: &str, protocol: &str, vip: SocketAddr) -> String {
     format!("{role} {protocol} {vip}")
 }
 
-/// What says who left.
-fn marks_of(left: &[&Member]) -> BTreeMap<String, String> {
-    left.iter().map(|member| (format!("{LEFT}{}", member.name()), "yes".to_owned())).collect()
+/// What says who left, and when.
+fn marks_of(left: &[Left<'_>]) -> BTreeMap<String, String> {
+    let second = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    left.iter().map(|one| (format!("{LEFT}{}", one.member.name()), second(one.since).to_string())).collect()
 }
 
 fn map(datum: Option<&Datum>) -> BTreeMap<String, String> {

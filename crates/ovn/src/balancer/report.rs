@@ -1,7 +1,7 @@
 //! What is said of members.
 
 use std::collections::BTreeSet;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portcullis_core::{Duty, LoadBalancer, Member, MemberReport, MemberState};
 
@@ -31,12 +31,22 @@ pub(crate) enum Heard {
     NotEverywhere,
 }
 
+/// How long who leaves is known to leave before it is cut off: OVN ends only what it has heard of.
+const HEARD: Duration = Duration::from_secs(5);
+
+/// When the time of one is over who left at some time.
+pub(crate) fn end(by: SystemTime, since: SystemTime) -> SystemTime {
+    by.max(since + HEARD)
+}
+
 /// Who served and whose time is over: nothing is to reach them any more.
 pub(crate) fn ended(wanted: &LoadBalancer, decided: &Desired, now: SystemTime) -> BTreeSet<String> {
     let left = decided.rows.left();
-    let is_over = |member: &&Member| member.duty().by().is_some_and(|by| by <= now);
-    let names = wanted.members().iter().filter(is_over).map(|member| member.name().to_owned());
-    names.filter(|name| left.contains(name)).collect()
+    let is_over = |member: &&Member| {
+        let end = member.duty().by().zip(left.get(member.name())).map(|(by, since)| end(by, *since));
+        end.is_some_and(|end| end <= now)
+    };
+    wanted.members().iter().filter(is_over).map(|member| member.name().to_owned()).collect()
 }
 
 /// Where members are.
@@ -49,12 +59,9 @@ pub(crate) fn members(
 ) -> Vec<MemberReport> {
     let left = decided.rows.left();
     let one = |member: &Member| {
-        let leaving = |by, states| {
-            if left.contains(member.name()) {
-                leaving(decided, heard(member.name()), by, now, states)
-            } else {
-                (states[1], None)
-            }
+        let leaving = |by, states| match left.get(member.name()) {
+            Some(since) => leaving(decided, heard(member.name()), end(by, *since), now, states),
+            None => (states[1], None),
         };
         let (state, told) = match (member.duty(), decided.trial.get(member.name())) {
             (Duty::Serve, Some(why)) => (MemberState::Adding, Some((*why).to_owned())),
@@ -99,12 +106,12 @@ fn serving(
 fn leaving(
     decided: &Desired,
     heard: Heard,
-    by: SystemTime,
+    end: SystemTime,
     now: SystemTime,
     [on_its_way, there]: [MemberState; 2],
 ) -> (MemberState, Option<String>) {
-    let time = time_of_day(by);
-    if by > now {
+    let time = time_of_day(end);
+    if end > now {
         return (on_its_way, Some(format!("until {time}: OVN does not tell which connections are left")));
     }
     match heard {

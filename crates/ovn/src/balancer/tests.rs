@@ -422,6 +422,21 @@ fn who_leaves_is_in_one_farewell_and_who_is_back_stays_in_it() {
 }
 
 #[test]
+fn who_has_no_time_to_leave_is_heard_of_before_it_is_cut_off() {
+    let mut there = asks(&[(1, Duty::Serve), (2, Duty::Serve)]).desired(&Rows::default(), at(0)).rows;
+    let leaving = asks(&[(1, Duty::Leave { by: at(90) }), (2, Duty::Serve)]);
+    for (second, state, farewells) in
+        [(100, MemberState::Draining, 1), (104, MemberState::Draining, 1), (105, MemberState::Removed, 0)]
+    {
+        let decided = leaving.desired(&there, at(second));
+        assert_eq!(told(&leaving, &decided, at(second))[0].0, state, "at {second}");
+        assert_eq!(decided.rows.farewells().len(), farewells, "at {second}");
+        assert_eq!(backends(&decided).0, names(&["m2"]));
+        there = decided.rows;
+    }
+}
+
+#[test]
 fn while_something_is_in_the_way_members_leave() {
     let (serve, leave) = (Duty::Serve, |second| Duty::Leave { by: at(second) });
     let before = asks(&[(1, serve), (2, serve)]).desired(&Rows::default(), at(0)).rows;

@@ -120,6 +120,9 @@ struct Plan {
     operations: Vec<Operation>,
     /// What is in the way of all but that members leave.
     blocked: Option<Problem>,
+    /// When it was decided; never if nothing can be. What is said is said of that time: what was over a moment later is not
+    /// done yet.
+    at: Option<SystemTime>,
     /// What named switches and routers are called.
     places: BTreeMap<(&'static str, Uuid), String>,
 }
@@ -216,8 +219,9 @@ impl Provider {
             return Plan { there, operations, ..Plan::default() };
         };
         let health = |asked: &Asked| self.health(asked);
+        let now = SystemTime::now();
         // A node of a Service is ready when it is one.
-        let moment = Moment { now: SystemTime::now(), health: &health, at_once: is_service(&want.owner) };
+        let moment = Moment { now, health: &health, at_once: is_service(&want.owner) };
         let identity = self.0.sweep.as_ref().map(|sweep| sweep.identity.as_str());
         let planned = scene::find(replica, &want.owner, &named(want)).and_then(|found| {
             let scene = scene::around(replica, &want.owner, &found, wanted.addresses());
@@ -226,19 +230,19 @@ impl Provider {
             in_the_way(&want.owner, &operations, replica).map_or(Ok(()), Err)?;
             Ok((decided, operations, places(&scene)))
         });
-        let (decided, operations, places, blocked) = match planned {
-            Ok((decided, operations, places)) => (decided, operations, places, None),
-            Err(problem) => {
-                let scene = scene::around(replica, &want.owner, &scene::found_by(&there), &there.addresses());
-                let decided = retreat(&want.owner, identity, wanted, &scene, &there, &moment);
-                let mut operations = difference(&decided.rows, &there);
-                if in_the_way(&want.owner, &operations, replica).is_some() {
-                    operations.clear();
-                }
-                (decided, operations, places(&scene), Some(problem))
+        let blocked = match planned {
+            Ok((decided, operations, places)) => {
+                return Plan { decided, there, operations, blocked: None, at: Some(now), places };
             }
+            Err(problem) => Some(problem),
         };
-        Plan { decided, there, operations, blocked, places }
+        let scene = scene::around(replica, &want.owner, &scene::found_by(&there), &there.addresses());
+        let decided = retreat(&want.owner, identity, wanted, &scene, &there, &moment);
+        let operations = difference(&decided.rows, &there);
+        if in_the_way(&want.owner, &operations, replica).is_some() {
+            return Plan { there, blocked, ..Plan::default() };
+        }
+        Plan { decided, there, operations, blocked, at: Some(now), places: places(&scene) }
     }
 
     /// Makes it so; what was decided in the end.
@@ -287,10 +291,11 @@ impl Provider {
         })
     }
 
-    fn members_of(&self, want: &Want, wanted: &LoadBalancer, decided: &Desired) -> Vec<MemberReport> {
+    fn members_of(&self, want: &Want, wanted: &LoadBalancer, plan: &Plan) -> Vec<MemberReport> {
+        let Some(at) = plan.at else { return Vec::new() };
         let waits = self.known().waits.get(&want.owner).cloned().unwrap_or_default();
         let heard = |member: &str| waits.get(member).map_or(Heard::NotYet, |wait| wait.heard);
-        report::members(wanted, decided, |asked| self.health(asked), heard, SystemTime::now())
+        report::members(wanted, &plan.decided, |asked| self.health(asked), heard, at)
     }
 
     /// Has the chassis count once they have heard of the end of members, and looks how far they are.
@@ -347,7 +352,7 @@ impl Provider {
             return true;
         }
         let Target::Present(wanted) = &want.target else { return false };
-        let said = said(&want.owner, &plan, &self.members_of(want, wanted, &plan.decided));
+        let said = said(&want.owner, &plan, &self.members_of(want, wanted, &plan));
         let known = self.known();
         // Who waits is looked at again.
         known.said.get(&want.owner).is_some_and(|before| *before != said)
@@ -428,11 +433,11 @@ impl portcullis_core::Provider for Provider {
             (_, Err(outcome)) => return Report::new(outcome.clone()),
         };
         let Ok(plan) = made else { return Report::new(Outcome::Done) };
-        let ended = report::ended(wanted, &plan.decided, SystemTime::now());
+        let ended = plan.at.map(|at| report::ended(wanted, &plan.decided, at)).unwrap_or_default();
         if let Err(error) = self.count(&want.owner, &ended).await {
             return Report::new(Outcome::Pending { why: error.to_string(), retry_after: Some(AGAIN) });
         }
-        let members = self.members_of(want, wanted, &plan.decided);
+        let members = self.members_of(want, wanted, &plan);
         let mut known = self.known();
         known.said.insert(want.owner.clone(), said(&want.owner, &plan, &members));
         if let Some(problem) = plan.blocked {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use portcullis_core::Family;
+use portcullis_core::{Cidr, Family};
 
 /// Above all that the Networking API writes ([`crate::acl::ALLOW`] is 1002), and what Neutron does: what a security group
 /// allows a port to send does not let it in here. In OVN the larger number wins.
@@ -15,7 +15,14 @@ pub(super) const PRIORITY: i64 = 1100;
 /// ranges stop it, of "one of these" a flow for each.
 ///
 /// They are dropped where they come into a switch, before they are sent on to a member: from then on their destination is
-/// another one. Of TCP it is only the first packet of a connection, so that who is in stays when ranges change.
+/// another one. Who is in stays when ranges change, so of TCP it is not every packet:
+///
+/// - In front of a router every packet of a connection has the address that is asked here. The first is dropped: without it
+///   there is no connection.
+/// - On a switch that has the load balancer itself, packets of connections that it knows have the address of their member
+///   when they come here. It would take any packet for the first of one, also one that says it is in the middle: the true
+///   first packet after it would belong to a connection that is known. So all that is new to the switch is dropped. Not all
+///   that has the address: of what comes from a router it keeps no connections.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Drops {
     pub(super) family: Family,
@@ -24,10 +31,15 @@ pub(super) struct Drops {
     pub(super) ports: BTreeSet<u16>,
     /// Who is dropped, if not everybody.
     pub(super) from: Option<String>,
+    /// Whether the switch knows connections to these addresses.
+    pub(super) knows: bool,
 }
 
 /// A first packet of TCP: SYN, and no ACK.
 const FIRST: &str = "tcp.flags == 0x2/0x12";
+
+/// A packet of TCP that is not of a connection which the switch knows.
+const UNKNOWN: &str = "(tcp.flags == 0x2/0x12 || ct.new)";
 
 impl Drops {
     /// As OVN has it.
@@ -41,7 +53,7 @@ impl Drops {
             format!("{}.dst == {}", self.protocol, braced(&self.ports)),
         ];
         if self.protocol == "tcp" {
-            parts.push(FIRST.to_owned());
+            parts.push(if self.knows { UNKNOWN } else { FIRST }.to_owned());
         }
         parts.extend(self.from.iter().map(|set| format!("{ip}.src == ${set}")));
         parts.join(" && ")
@@ -55,6 +67,7 @@ impl Drops {
             vips: BTreeSet::new(),
             ports: BTreeSet::new(),
             from: None,
+            knows: text.contains(UNKNOWN),
         };
         for part in text.split(" && ") {
             if let Some((field, values)) = part.split_once(".dst == ") {
@@ -75,6 +88,48 @@ impl Drops {
         }
         (drops.text() == text).then_some(drops)
     }
+}
+
+/// Whether an ACL of somebody else may be about packets to these addresses and ports, by protocol. It is not, if one of its
+/// parts says so that is understood; of what is not understood it may be.
+pub(super) fn may_match(
+    text: &str,
+    vips: &BTreeSet<IpAddr>,
+    ports: &BTreeMap<&'static str, BTreeSet<u16>>,
+) -> bool {
+    if text.contains("||") || text.contains('!') {
+        return true;
+    }
+    let has = |family: Family| vips.iter().any(|vip| Family::of(*vip) == family);
+    text.split("&&").map(|part| part.trim().trim_matches(['(', ')'])).all(|part| {
+        let Some((field, values)) = part.split_once("==") else {
+            return match part {
+                "ip4" => has(Family::V4),
+                "ip6" => has(Family::V6),
+                "tcp" | "udp" => ports.contains_key(part),
+                "0" | "arp" | "nd" | "nd_ns" | "nd_na" | "nd_rs" | "nd_ra" | "icmp" | "icmp4" | "icmp6"
+                | "sctp" | "igmp" => false,
+                _ => true,
+            };
+        };
+        let values: Vec<&str> = values.trim().trim_matches(['{', '}']).split(',').map(str::trim).collect();
+        let any =
+            |wanted: &dyn Fn(&str) -> Option<bool>| values.iter().any(|value| wanted(value).unwrap_or(true));
+        let is_port = |protocol: &str, value: &str| {
+            let port: u16 = value.parse().ok()?;
+            Some(ports.get(protocol).is_some_and(|ports| ports.contains(&port)))
+        };
+        match field.trim() {
+            "ip4.dst" | "ip6.dst" => any(&|value| {
+                let address = value.parse::<IpAddr>().ok().map(Cidr::host);
+                let range = address.or_else(|| value.parse().ok())?;
+                Some(vips.iter().any(|vip| range.contains(*vip)))
+            }),
+            "tcp.dst" => any(&|value| is_port("tcp", value)),
+            "udp.dst" => any(&|value| is_port("udp", value)),
+            _ => true,
+        }
+    })
 }
 
 /// Packets to these addresses that are for none of their ports.
@@ -143,6 +198,7 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         let drops = |family, protocol: &str, vips: &[&str], from: Option<&str>| Drops {
+            knows: from == Some("b"),
             family,
             protocol: protocol.to_owned(),
             vips: vips.iter().map(|vip| vip.parse().unwrap()).collect(),
@@ -153,6 +209,10 @@ mod tests {
             (
                 drops(Family::V4, "tcp", &["192.0.2.1"], Some("a")),
                 "ip4.dst == 192.0.2.1 && tcp.dst == {80, 443} && tcp.flags == 0x2/0x12 && ip4.src == $a",
+            ),
+            (
+                drops(Family::V4, "tcp", &["192.0.2.1"], Some("b")),
+                "ip4.dst == 192.0.2.1 && tcp.dst == {80, 443} && (tcp.flags == 0x2/0x12 || ct.new) && ip4.src == $b",
             ),
             (
                 drops(Family::V6, "udp", &["2001:db8::2", "2001:db8::1"], None),
@@ -179,6 +239,34 @@ mod tests {
         );
         for other in ["", "ip4", "outport == @sg", "ip4.dst == 192.0.2.1 && tcp.dst == 80"] {
             assert_eq!(Drops::parse(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn what_is_surely_about_something_else_is_known() {
+        let vips: BTreeSet<IpAddr> = ["192.0.2.1".parse().unwrap()].into();
+        let ports = BTreeMap::from([("tcp", [443].into())]);
+        for (text, may) in [
+            ("1", true),
+            ("ip4", true),
+            ("ip6", false),
+            ("arp", false),
+            ("inport == @group", true),
+            ("inport == @group && ip4 && udp", false),
+            ("inport == @group && tcp.dst == 443", true),
+            ("inport == @group && tcp.dst == {80, 22}", false),
+            ("inport == @group && tcp.dst == {80, 443}", true),
+            ("udp.dst == 53", false),
+            ("ip4.dst == 192.0.2.0/24", true),
+            ("ip4.dst == 192.0.2.1 && ip4.src == 10.0.0.0/8", true),
+            ("ip4.dst == 192.0.2.2", false),
+            ("ip4.dst == {198.51.100.0/24, 203.0.113.1}", false),
+            ("ip4.dst == $somewhere", true),
+            ("(udp) || tcp", true),
+            ("ip4.dst != 192.0.2.1", true),
+            ("tcp.dst >= 1000 && tcp.dst <= 2000", true),
+        ] {
+            assert_eq!(may_match(text, &vips, &ports), may, "{text}");
         }
     }
 }

@@ -11,23 +11,17 @@ use portcullis_core::{
 use portcullis_ovsdb::Datum;
 use uuid::Uuid;
 
-use super::acl::{Drops, PRIORITY, Strays};
+use super::acl::{Drops, PRIORITY, Strays, may_match};
 use super::names::{self, number};
-use super::report::Health;
+use super::report::{Health, end};
 use super::rows::{Columns, LEFT, Rows};
-use super::scene::Scene;
+use super::scene::{STAYS, Scene, Switch};
 use super::tables::{BALANCER, CHECK};
 use crate::rows::Reference;
 use crate::tables::{ACL, ADDRESS_SET, ROUTER, SWITCH};
 
 /// The key under which the set of who is kept out says who is not.
 const RANGES: &str = "portcullis.dev/ranges";
-
-/// The key that says since when, in seconds, nobody is to be cut off by a farewell.
-const CALLED_OFF: &str = "portcullis.dev/called-off";
-
-/// Within how many seconds every part of OVN has heard of a change.
-const HEARD: u64 = 60;
 
 /// What was decided.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -37,8 +31,12 @@ pub(crate) struct Desired {
     pub(crate) told: Vec<String>,
     /// Where OVN asks members whether they are well.
     pub(crate) asked: BTreeMap<String, Vec<Asked>>,
-    /// Who gets connections only once it is known to be well.
-    pub(crate) trial: BTreeSet<String>,
+    /// Who is to get connections and gets none yet, and why.
+    pub(crate) trial: BTreeMap<String, &'static str>,
+    /// Who gets connections although it does not answer, since nobody does.
+    pub(crate) open: BTreeSet<Asked>,
+    /// Why source ranges may not keep out whom they should.
+    pub(crate) leaks: Vec<String>,
     /// Addresses at which connections that are left cannot be ended.
     pub(crate) endless: BTreeSet<IpAddr>,
 }
@@ -52,28 +50,41 @@ pub(crate) struct Asked {
     pub(crate) logical_port: String,
 }
 
-/// What rows an owner needs at some time, given what is around and what it has.
+/// How things are when it is decided.
+pub(crate) struct Moment<'a> {
+    pub(crate) now: SystemTime,
+    pub(crate) health: &'a dyn Fn(&Asked) -> Health,
+    /// Whether who is new gets connections before it answered.
+    pub(crate) at_once: bool,
+}
+
+const UNTRIED: &str = "it has not answered its check yet";
+const UNSEEN: &str = "whether it answers is not known: the southbound database cannot be reached";
+const IN_THE_WAY: &str = "it waits until what is in the way is gone";
+
+/// What rows an owner needs, given what is around and what it has.
 pub(crate) fn desired(
     owner: &Owner,
     identity: Option<&str>,
     wanted: &LoadBalancer,
     scene: &Scene,
     there: &Rows,
-    health: &dyn Fn(&Asked) -> Health,
-    now: SystemTime,
+    moment: &Moment<'_>,
 ) -> Result<Desired, Problem> {
     check(owner, wanted, scene)?;
     let mut decided = Desired::default();
-    let mut marks: BTreeMap<String, String> =
-        owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
-    marks.extend(identity.map(|identity| (Owner::IDENTITY_KEY.to_owned(), identity.to_owned())));
-    let mut draft = Draft { owner, wanted, scene, marks, there, serving: Vec::new(), trial: Vec::new() };
+    let mut draft = Draft::new(owner, identity, wanted, scene, there, moment);
+    draft.vips = wanted.addresses().to_vec();
+    for protocol in names::PROTOCOLS {
+        for listener in wanted.listeners().iter().filter(|listener| speaks(listener, protocol)) {
+            draft.ports.entry(protocol).or_default().insert(listener.port());
+        }
+    }
     let mappings = draft.mappings();
-    draft.choose(&mappings, health);
-    decided.trial = draft.trial.iter().map(|member| member.name().to_owned()).collect();
+    let why = draft.choose(&mappings);
+    decided.trial = draft.trial.iter().map(|member| (member.name().to_owned(), why)).collect();
     let left = draft.left();
-    let vips = wanted.addresses().iter().copied();
-    decided.endless = vips.filter(|vip| scene.used.contains(vip)).collect();
+    decided.endless = draft.endless();
     let mut seen = BTreeSet::new();
     for protocol in names::PROTOCOLS {
         let listeners: Vec<&Listener> =
@@ -81,23 +92,72 @@ pub(crate) fn desired(
         if listeners.is_empty() {
             continue;
         }
-        draft.balancer(&mut decided, protocol, &listeners, &mappings, &left);
-        draft.trial(&mut decided, protocol, &listeners, &mappings);
-        for member in wanted.members() {
-            draft.farewell(&mut decided, protocol, member, &left, now);
-        }
+        let open = draft.open(&mut decided, protocol, &listeners, &mappings);
+        draft.balancer(&mut decided, protocol, &listeners, &mappings, &open, &left);
+        draft.trial(&mut decided, protocol, &listeners, &mappings, !open.is_empty());
         for family in wanted.families() {
-            draft.guard(&mut decided.rows, *family, protocol, &listeners);
+            draft.guard(&mut decided, *family, protocol, &listeners);
         }
         for listener in listeners {
             let told = listener.health_check().and_then(|check| not_asked(listener, check));
             decided.told.extend(told.filter(|told| seen.insert(told.clone())));
         }
     }
-    for family in wanted.families() {
-        draft.close(&mut decided.rows, *family);
-    }
+    draft.farewell(&mut decided, &left);
     Ok(decided)
+}
+
+/// What is left to do while something is in the way of all else: who leaves goes, and nobody comes.
+pub(crate) fn retreat(
+    owner: &Owner,
+    identity: Option<&str>,
+    wanted: &LoadBalancer,
+    scene: &Scene,
+    there: &Rows,
+    moment: &Moment<'_>,
+) -> Desired {
+    let mut decided = Desired { rows: there.clone(), ..Desired::default() };
+    let mut draft = Draft::new(owner, identity, wanted, scene, there, moment);
+    (draft.vips, draft.ports) = (there.addresses(), there.ports());
+    decided.endless = draft.endless();
+    let (mappings, backends, left) = (draft.mappings(), there.backends(), draft.left());
+    let mut stays: BTreeSet<IpAddr> = BTreeSet::new();
+    for member in wanted.members().iter().filter(|member| member.duty() == Duty::Serve) {
+        stays.extend(member.addresses());
+        if member.addresses().iter().any(|address| backends.contains(address)) {
+            decided.asked.insert(member.name().to_owned(), draft.asked(member, &mappings));
+        } else {
+            decided.trial.insert(member.name().to_owned(), IN_THE_WAY);
+        }
+    }
+    let is_one = |backend: &&str| backend.parse::<SocketAddr>().is_ok_and(|one| stays.contains(&one.ip()));
+    for protocol in names::PROTOCOLS {
+        let Some(row) = decided.rows.rows.get_mut(&(BALANCER, number(owner, protocol))) else { continue };
+        let mut vips = map(row.get("vips"));
+        for backends in vips.values_mut() {
+            let rest: Vec<&str> = backends.split(',').filter(is_one).collect();
+            *backends = rest.join(",");
+        }
+        let mut marks = map(row.get("external_ids"));
+        marks.retain(|key, _| !key.starts_with(LEFT));
+        marks.extend(marks_of(&left));
+        row.insert("vips", datum(&vips));
+        row.insert("external_ids", datum(&marks));
+    }
+    let gone: Vec<Uuid> = Family::ALL.map(close).iter().map(|role| number(owner, role)).collect();
+    let gone: BTreeSet<Uuid> = gone.into_iter().chain([number(owner, FAREWELL)]).collect();
+    decided.rows.rows.retain(|(_, uuid), _| !gone.contains(uuid));
+    decided.rows.references.retain(|reference| !gone.contains(&reference.member));
+    draft.farewell(&mut decided, &left);
+    decided
+}
+
+/// The role of the row that ends the connections of who left.
+const FAREWELL: &str = "farewell";
+
+/// The role of the row that lets nothing through but what is for a port.
+fn close(family: Family) -> String {
+    format!("close {family}")
 }
 
 struct Draft<'a> {
@@ -106,10 +166,21 @@ struct Draft<'a> {
     scene: &'a Scene,
     marks: BTreeMap<String, String>,
     there: &'a Rows,
+    moment: &'a Moment<'a>,
+    /// Where it is found.
+    vips: Vec<IpAddr>,
+    /// And on which ports, by protocol.
+    ports: BTreeMap<&'static str, BTreeSet<u16>>,
     /// Who gets connections.
     serving: Vec<&'a Member>,
     /// Who will, once it is known to be well.
     trial: Vec<&'a Member>,
+}
+
+/// One who served, and since when it does not.
+struct Left<'a> {
+    member: &'a Member,
+    since: SystemTime,
 }
 
 /// Who has the address of a member, and from where it is asked.
@@ -124,17 +195,102 @@ struct Part {
 }
 
 impl<'a> Draft<'a> {
-    /// Says who serves. OVN sends to who was not asked yet: who is new is asked beforehand, unless nobody else is there.
-    fn choose(&mut self, mappings: &Mappings, health: &dyn Fn(&Asked) -> Health) {
+    fn new(
+        owner: &'a Owner,
+        identity: Option<&str>,
+        wanted: &'a LoadBalancer,
+        scene: &'a Scene,
+        there: &'a Rows,
+        moment: &'a Moment<'a>,
+    ) -> Self {
+        let mut marks: BTreeMap<String, String> =
+            owner.to_pairs().into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        marks.extend(identity.map(|identity| (Owner::IDENTITY_KEY.to_owned(), identity.to_owned())));
+        let (vips, ports, serving, trial) = (Vec::new(), BTreeMap::new(), Vec::new(), Vec::new());
+        Draft { owner, wanted, scene, marks, there, moment, vips, ports, serving, trial }
+    }
+
+    /// Addresses at which connections that are left cannot be ended.
+    fn endless(&self) -> BTreeSet<IpAddr> {
+        self.vips.iter().copied().filter(|vip| self.scene.used.contains(vip)).collect()
+    }
+
+    /// Says who serves, and why the others do not. OVN sends to who was not asked yet: who is new is asked beforehand, unless
+    /// nobody else is there. While it cannot be seen who answers, who serves goes on, and nobody is added.
+    fn choose(&mut self, mappings: &Mappings) -> &'static str {
         let backends = self.there.backends();
         let all = self.wanted.members().iter().filter(|member| member.duty() == Duty::Serve);
+        let mut is_unseen = false;
         let (tried, new): (Vec<&'a Member>, Vec<&'a Member>) = all.partition(|member| {
             let serves = member.addresses().iter().any(|address| backends.contains(address));
-            let asked = self.asked(member, mappings);
-            let states: Vec<Health> = asked.iter().map(health).collect();
-            serves || states.contains(&Health::Unknown) || states.iter().all(|state| *state == Health::Well)
+            let states: Vec<Health> =
+                self.asked(member, mappings).iter().map(|asked| (self.moment.health)(asked)).collect();
+            is_unseen |= states.contains(&Health::Unseen);
+            serves
+                || self.moment.at_once
+                || states.contains(&Health::Unknown)
+                || states.iter().all(|state| *state == Health::Well)
         });
-        (self.serving, self.trial) = if tried.is_empty() { (new, tried) } else { (tried, new) };
+        (self.serving, self.trial) = if tried.is_empty() && !is_unseen { (new, tried) } else { (tried, new) };
+        if is_unseen { UNSEEN } else { UNTRIED }
+    }
+
+    /// The addresses and ports at which nobody answers. OVN would turn away everybody there: all who serve get connections
+    /// instead, as if nobody asked them. While it cannot be seen who answers it stays as it is.
+    fn open(
+        &self,
+        decided: &mut Desired,
+        protocol: &'static str,
+        listeners: &[&Listener],
+        mappings: &Mappings,
+    ) -> BTreeSet<SocketAddr> {
+        let mut open = BTreeSet::new();
+        for listener in listeners.iter().filter(|listener| listener.health_check().is_some()) {
+            for vip in &self.vips {
+                let members = self.serving.iter().filter_map(|member| {
+                    let address = member.address(Family::of(*vip))?;
+                    Some((member, mappings.contains_key(&address).then_some(address)))
+                });
+                // OVN sends to who is not asked, whatever becomes of the others.
+                let asked: Option<Vec<Asked>> = members
+                    .map(|(member, address)| {
+                        let address = address?;
+                        let logical_port = mappings.get(&address)?.0.clone();
+                        Some(Asked { address, port: member.port(listener), protocol, logical_port })
+                    })
+                    .collect();
+                let Some(asked) = asked.filter(|asked| !asked.is_empty()) else { continue };
+                let states: Vec<Health> = asked.iter().map(|asked| (self.moment.health)(asked)).collect();
+                let vip = SocketAddr::new(*vip, listener.port());
+                let is_open = if states.contains(&Health::Unseen) {
+                    self.is_open(protocol, vip)
+                } else {
+                    states.iter().all(|state| *state == Health::Ill)
+                };
+                if is_open {
+                    open.insert(vip);
+                    decided.open.extend(asked);
+                    let told = format!(
+                        "No member of listener {} answers its check: those that serve get connections nevertheless.",
+                        listener.port()
+                    );
+                    if !decided.told.contains(&told) {
+                        decided.told.push(told);
+                    }
+                }
+            }
+        }
+        open
+    }
+
+    /// Whether all get connections at an address and port as it is.
+    fn is_open(&self, protocol: &str, vip: SocketAddr) -> bool {
+        let row = self.there.rows.get(&(BALANCER, number(self.owner, protocol)));
+        row.is_some_and(|row| map(row.get("vips")).contains_key(&vip.to_string()))
+            && !self
+                .there
+                .rows
+                .contains_key(&(CHECK, number(self.owner, &check_role("check", protocol, vip))))
     }
 
     /// Where a member is asked whether it is well.
@@ -182,11 +338,13 @@ impl<'a> Draft<'a> {
         listeners: &[&Listener],
         members: &[&Member],
         mappings: &Mappings,
+        unasked: &BTreeSet<SocketAddr>,
     ) -> Part {
         let mut part = Part::default();
         for listener in listeners {
             for address in self.wanted.addresses() {
-                let vip = SocketAddr::new(*address, listener.port()).to_string();
+                let at = SocketAddr::new(*address, listener.port());
+                let vip = at.to_string();
                 let backends = members.iter().filter_map(|member| {
                     let address = member.address(Family::of(*address))?;
                     Some(SocketAddr::new(address, member.port(listener)))
@@ -194,8 +352,10 @@ impl<'a> Draft<'a> {
                 let backends: Vec<SocketAddr> = backends.collect();
                 let texts: Vec<String> = backends.iter().map(SocketAddr::to_string).collect();
                 part.vips.insert(vip.clone(), texts.join(","));
-                let Some(check) = listener.health_check() else { continue };
-                let uuid = number(self.owner, &format!("{role} {protocol} {vip}"));
+                let Some(check) = listener.health_check().filter(|_| !unasked.contains(&at)) else {
+                    continue;
+                };
+                let uuid = number(self.owner, &check_role(role, protocol, at));
                 let row = Columns::from([
                     ("vip", vip.as_str().into()),
                     ("options", datum(&options(check))),
@@ -225,11 +385,12 @@ impl<'a> Draft<'a> {
         protocol: &'static str,
         listeners: &[&Listener],
         mappings: &Mappings,
-        left: &[&Member],
+        open: &BTreeSet<SocketAddr>,
+        left: &[Left<'_>],
     ) {
-        let part = self.part(decided, ("check", protocol), listeners, &self.serving, mappings);
+        let part = self.part(decided, ("check", protocol), listeners, &self.serving, mappings, open);
         let mut marks = self.marks.clone();
-        marks.extend(left.iter().map(|member| (format!("{LEFT}{}", member.name()), "yes".to_owned())));
+        marks.extend(marks_of(left));
         let options = BTreeMap::from([
             // Who comes while there is no member hears so at once.
             ("reject".to_owned(), "true".to_owned()),
@@ -242,18 +403,22 @@ impl<'a> Draft<'a> {
         self.refer(&mut decided.rows, uuid);
     }
 
-    /// A load balancer that is nowhere: nobody reaches it, and OVN asks its members whether they are well.
+    /// A load balancer that is nowhere: nobody reaches it, and OVN asks its members whether they are well. Those that serve are
+    /// asked here where they would be turned away for what they answer.
     fn trial(
         &self,
         decided: &mut Desired,
         protocol: &'static str,
         listeners: &[&Listener],
         mappings: &Mappings,
+        also_serving: bool,
     ) {
-        if self.trial.is_empty() {
+        let mut members = self.trial.clone();
+        members.extend(self.serving.iter().filter(|_| also_serving));
+        if members.is_empty() {
             return;
         }
-        let part = self.part(decided, ("trial", protocol), listeners, &self.trial, mappings);
+        let part = self.part(decided, ("trial", protocol), listeners, &members, mappings, &BTreeSet::new());
         let uuid = number(self.owner, &format!("trial {protocol}"));
         let name = names::trial(self.owner, protocol);
         let row = row(name, protocol, part, &BTreeMap::new(), &self.marks);
@@ -269,71 +434,70 @@ impl<'a> Draft<'a> {
         rows.references.extend(places.map(|(table, row)| Reference { table, row, column, member }));
     }
 
-    /// Who served, and does not any more.
-    fn left(&self) -> Vec<&'a Member> {
+    /// Who served, and does not any more; and since when.
+    fn left(&self) -> Vec<Left<'a>> {
         let (backends, left) = (self.there.backends(), self.there.left());
         let members = self.wanted.members().iter().filter(|member| member.duty() != Duty::Serve);
-        let served = |member: &&Member| {
-            left.contains(member.name())
-                || member.addresses().iter().any(|address| backends.contains(address))
-        };
-        members.filter(served).collect()
+        let served = members.filter_map(|member| {
+            let serves = || member.addresses().iter().any(|address| backends.contains(address));
+            let since = left.get(member.name()).copied();
+            Some(Left { member, since: since.or_else(|| serves().then_some(self.moment.now))? })
+        });
+        served.collect()
     }
 
     /// What ends the connections of who left, when its time is over.
     ///
     /// OVN ends connections when it takes a member out of a load balancer with `ct_flush`, and only then: at the very moment
-    /// at which they may still go on. So who left is the member of a second load balancer until its time is over. That has
+    /// at which they may still go on. So who left is a member of a second load balancer until its time is over. That has
     /// the same addresses, and no port: it counts for what is for no port of the first one, and [`Self::close`] lets nothing
-    /// of that through; but connections to all ports are ended with it. An address that others have a use for is left alone.
-    fn farewell(
-        &self,
-        decided: &mut Desired,
-        protocol: &'static str,
-        member: &Member,
-        left: &[&Member],
-        now: SystemTime,
-    ) {
-        let uuid = number(self.owner, &format!("farewell {protocol} {}", member.name()));
-        let place = (BALANCER, uuid);
-        let farewell = match (member.duty().by(), self.there.rows.get(&place)) {
-            (Some(by), _) if by > now && left.iter().any(|one| one.name() == member.name()) => {
-                let vips = self.wanted.addresses().iter().filter(|vip| !decided.endless.contains(vip));
-                let vips = vips
-                    .filter_map(|vip| Some((vip.to_string(), member.address(Family::of(*vip))?.to_string())));
-                let part = Part { vips: vips.collect(), ..Part::default() };
-                let options = BTreeMap::from([("ct_flush".to_owned(), "true".to_owned())]);
-                let name = names::farewell(self.owner, protocol, member.name());
-                (!part.vips.is_empty()).then(|| row(name, protocol, part, &options, &self.marks))
+    /// of that through; but connections to all ports, of all protocols, are ended with it. It is one for all who leave: two
+    /// with the same addresses would be in each other's way. An address that others have a use for is left alone.
+    ///
+    /// Who comes back stays in it until it leaves for good. There is no way out that would not end its connections: also to
+    /// turn `ct_flush` off ends those of all who are in it.
+    fn farewell(&self, decided: &mut Desired, left: &[Left<'_>]) {
+        let place = (BALANCER, number(self.owner, FAREWELL));
+        let before: BTreeSet<IpAddr> = self
+            .there
+            .rows
+            .get(&place)
+            .map(|row| map(row.get("vips")))
+            .unwrap_or_default()
+            .values()
+            .flat_map(|backends| backends.split(','))
+            .filter_map(|backend| backend.parse().ok())
+            .collect();
+        let is_in = |member: &Member, address: IpAddr| match member.duty().by() {
+            Some(by) => {
+                let mut found = left.iter().filter(|one| one.member.name() == member.name());
+                found.any(|one| end(by, one.since) > self.moment.now)
             }
-            // It is back, and what it has shall not end: OVN has to hear of that before this goes.
-            (None, Some(there)) => self.called_off(there, &decided.endless, now),
-            _ => None,
+            None => before.contains(&address),
         };
-        if let Some(row) = farewell {
-            decided.rows.rows.insert(place, row);
-            self.refer(&mut decided.rows, uuid);
+        let mut vips = BTreeMap::new();
+        for vip in self.vips.iter().filter(|vip| !decided.endless.contains(vip)) {
+            let backends = self.wanted.members().iter().filter_map(|member| {
+                let address = member.address(Family::of(*vip))?;
+                is_in(member, address).then(|| address.to_string())
+            });
+            let backends: Vec<String> = backends.collect();
+            if !backends.is_empty() {
+                vips.insert(vip.to_string(), backends.join(","));
+            }
         }
-    }
-
-    /// What would have ended connections and is not to: as it is, but without effect, for a while.
-    fn called_off(&self, there: &Columns, endless: &BTreeSet<IpAddr>, now: SystemTime) -> Option<Columns> {
-        let is_ours = |vip: &str| {
-            vip.parse().is_ok_and(|vip| self.wanted.addresses().contains(&vip) && !endless.contains(&vip))
-        };
-        let vips = there.get("vips").map(Datum::entries).unwrap_or_default().iter();
-        let vips = vips.filter_map(|(vip, to)| Some((vip.as_text()?.to_owned(), to.as_text()?.to_owned())));
-        let vips: BTreeMap<String, String> = vips.filter(|(vip, _)| is_ours(vip)).collect();
-        let second = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        let since = there.get("external_ids").and_then(|ids| ids.value_of(CALLED_OFF)?.parse::<u64>().ok());
-        let since = since.unwrap_or(second);
-        let mut marks = self.marks.clone();
-        marks.insert(CALLED_OFF.to_owned(), since.to_string());
-        let mut row = there.clone();
-        row.insert("options", datum(&BTreeMap::from([("ct_flush".to_owned(), "false".to_owned())])));
-        row.insert("external_ids", datum(&marks));
-        row.insert("vips", datum(&vips));
-        (second < since + HEARD && !vips.is_empty()).then_some(row)
+        if vips.is_empty() {
+            return;
+        }
+        let part = Part { vips, ..Part::default() };
+        let options = BTreeMap::from([("ct_flush".to_owned(), "true".to_owned())]);
+        // Without a port the protocol means nothing.
+        let row = row(names::farewell(self.owner), "tcp", part, &options, &self.marks);
+        decided.rows.rows.insert(place, row);
+        self.refer(&mut decided.rows, place.1);
+        for family in Family::ALL {
+            self.close(&mut decided.rows, family);
+        }
     }
 
     /// Lets nothing through to an address but what is for its ports, while there is something that would take it.
@@ -343,17 +507,12 @@ impl<'a> Draft<'a> {
         if vips.is_empty() {
             return;
         }
-        let mut ports: BTreeMap<&'static str, BTreeSet<u16>> = BTreeMap::new();
-        for protocol in names::PROTOCOLS {
-            for listener in self.wanted.listeners().iter().filter(|listener| speaks(listener, protocol)) {
-                ports.entry(protocol).or_default().insert(listener.port());
-            }
-        }
-        self.drop(rows, &format!("close {family}"), Strays { family, vips, ports }.text());
+        let strays = Strays { family, vips, ports: self.ports.clone() };
+        self.drop(rows, &close(family), strays.text(), |_| true);
     }
 
     /// Keeps out who is not of the ranges. Routers have no ACLs: packets to them are dropped on the switches they come through.
-    fn guard(&self, rows: &mut Rows, family: Family, protocol: &'static str, listeners: &[&Listener]) {
+    fn guard(&self, decided: &mut Desired, family: Family, protocol: &'static str, listeners: &[&Listener]) {
         let vips: BTreeSet<IpAddr> = self
             .wanted
             .addresses()
@@ -386,21 +545,64 @@ impl<'a> Draft<'a> {
                 ("addresses", outside.cidrs().iter().map(text).collect()),
                 ("external_ids", datum(&marks)),
             ]);
-            rows.rows.insert((ADDRESS_SET, number(self.owner, &format!("set {family}"))), row);
+            decided.rows.rows.insert((ADDRESS_SET, number(self.owner, &format!("set {family}"))), row);
         }
-        let drops = Drops {
+        let mut drops = Drops {
             family,
             protocol: protocol.to_owned(),
             vips,
             ports: listeners.iter().map(|listener| listener.port()).collect(),
             from: (!ranges.is_nobody()).then_some(set),
+            knows: false,
         };
-        self.drop(rows, &format!("drop {family} {protocol}"), drops.text());
+        let role = format!("drop {family} {protocol}");
+        if protocol == "tcp" {
+            self.drop(&mut decided.rows, &format!("{role} in front"), drops.text(), |switch| !switch.named);
+            drops.knows = true;
+            self.drop(&mut decided.rows, &role, drops.text(), |switch| switch.named);
+        } else {
+            self.drop(&mut decided.rows, &role, drops.text(), |_| true);
+        }
+        self.leaks(decided, &drops.vips, &BTreeMap::from([(protocol, drops.ports.clone())]));
     }
 
-    /// Drops packets wherever they come in.
-    fn drop(&self, rows: &mut Rows, role: &str, matches: String) {
+    /// Says where somebody gets past what keeps them out.
+    fn leaks(
+        &self,
+        decided: &mut Desired,
+        vips: &BTreeSet<IpAddr>,
+        ports: &BTreeMap<&'static str, BTreeSet<u16>>,
+    ) {
+        let above = self.scene.above.iter().filter(|above| may_match(&above.matches, vips, ports));
+        let above = above.map(|above| {
+            format!(
+                "On the logical switch `{}` the ACL `{}` has a priority of {}, which is not below those for source ranges ({PRIORITY}): it may let in who they keep out.",
+                above.switch, above.matches, above.priority
+            )
+        });
+        let transit = self.scene.switches.iter().filter(|switch| switch.is_transit);
+        let transit = transit.map(|switch| {
+            format!(
+                "The logical switch `{}` is one of several OVNs: what comes from the others does not pass the ACLs of this one.",
+                switch.name
+            )
+        });
+        for leak in above.chain(transit) {
+            if !decided.leaks.contains(&leak) {
+                decided.leaks.push(leak);
+            }
+        }
+    }
+
+    /// Drops packets where they come in.
+    fn drop(&self, rows: &mut Rows, role: &str, matches: String, place: impl Fn(&Switch) -> bool) {
         let uuid = number(self.owner, role);
+        let places: Vec<Uuid> =
+            self.scene.switches.iter().filter(|switch| place(switch)).map(|switch| switch.uuid).collect();
+        // A row that nothing refers to would be gone at once.
+        if places.is_empty() {
+            return;
+        }
         let row = Columns::from([
             ("priority", PRIORITY.into()),
             ("direction", "from-lport".into()),
@@ -409,10 +611,28 @@ impl<'a> Draft<'a> {
             ("external_ids", self.external_ids()),
         ]);
         rows.rows.insert((ACL, uuid), row);
-        let places = self.scene.switches.iter().map(|switch| switch.uuid);
         let (table, column) = (SWITCH, "acls");
-        rows.references.extend(places.map(|row| Reference { table, row, column, member: uuid }));
+        let references = places.into_iter().map(|row| Reference { table, row, column, member: uuid });
+        rows.references.extend(references);
     }
+}
+
+/// The role of a check.
+fn check_role(role: &str, protocol: &str, vip: SocketAddr) -> String {
+    format!("{role} {protocol} {vip}")
+}
+
+/// What says who left, and when.
+fn marks_of(left: &[Left<'_>]) -> BTreeMap<String, String> {
+    let second = |time: SystemTime| time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    left.iter().map(|one| (format!("{LEFT}{}", one.member.name()), second(one.since).to_string())).collect()
+}
+
+fn map(datum: Option<&Datum>) -> BTreeMap<String, String> {
+    let entries = datum.map(Datum::entries).unwrap_or_default().iter();
+    entries
+        .filter_map(|(key, value)| Some((key.as_text()?.to_owned(), value.as_text()?.to_owned())))
+        .collect()
 }
 
 fn row(
@@ -477,9 +697,7 @@ fn not_asked(listener: &Listener, check: &HealthCheck) -> Option<String> {
 }
 
 fn check(owner: &Owner, wanted: &LoadBalancer, scene: &Scene) -> Result<(), Problem> {
-    let refuse = |what: String, remedy: &str| {
-        Err(Problem::new(format!("{owner}: {what}"), "Nothing was changed.", remedy))
-    };
+    let refuse = |what: String, remedy: &str| Err(Problem::new(format!("{owner}: {what}"), STAYS, remedy));
     if wanted.addresses().is_empty() {
         return refuse("it has no address, and OVN has none to give.".to_owned(), "Give it an address.");
     }

@@ -34,8 +34,8 @@ pub(super) fn trial(owner: &Owner, protocol: &str) -> String {
 }
 
 /// What the one is called that ends the connections of who left.
-pub(super) fn farewell(owner: &Owner, protocol: &str, member: &str) -> String {
-    format!("{}/farewell/{member}", balancer(owner, protocol))
+pub(super) fn farewell(owner: &Owner) -> String {
+    format!("portcullis/{}/farewell", key(owner))
 }
 
 /// What the set of who is kept out is called. A dash would be taken for a minus, so it is made from the number.
@@ -53,5 +53,5 @@ pub(super) fn names(owner: &Owner) -> Vec<(&'static str, String)> {
         .into_iter()
         .flat_map(|protocol| [(BALANCER, balancer(owner, protocol)), (BALANCER, trial(owner, protocol))]);
     let sets = Family::ALL.map(|family| (ADDRESS_SET, set(owner, family)));
-    balancers.chain(sets).collect()
+    balancers.chain([(BALANCER, farewell(owner))]).chain(sets).collect()
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portcullis_core::{
     AddressSet, Cidr, Direction, Family, Owner, Peer, PortRange, Protocol, Reach, Rule, Traffic,
@@ -24,7 +25,7 @@ pub(crate) struct Rows {
     pub(crate) references: BTreeSet<Reference>,
 }
 
-/// The key under which a load balancer remembers who served and finishes what it has.
+/// The key under which a load balancer remembers who served and finishes what it has: since when, in seconds.
 pub(super) const LEFT: &str = "portcullis.dev/left/";
 
 impl Rows {
@@ -86,11 +87,14 @@ impl Rows {
         keys.filter_map(|(vip, _)| vip.as_text()?.parse().ok()).collect()
     }
 
-    /// Who served, and finishes what it has.
-    pub(crate) fn left(&self) -> BTreeSet<String> {
+    /// Who served and finishes what it has, and since when.
+    pub(crate) fn left(&self) -> BTreeMap<String, SystemTime> {
         let entries = self.table(BALANCER).flat_map(|(_, row)| Self::get(row, "external_ids").entries());
-        let keys = entries.filter_map(|(key, _)| key.as_text()?.strip_prefix(LEFT));
-        keys.map(str::to_owned).collect()
+        let left = entries.filter_map(|(key, value)| {
+            let second = value.as_text().and_then(|second| second.parse().ok()).unwrap_or_default();
+            Some((key.as_text()?.strip_prefix(LEFT)?.to_owned(), UNIX_EPOCH + Duration::from_secs(second)))
+        });
+        left.collect()
     }
 
     /// Who may reach it: everybody where it is on, but for who is dropped on the way.
@@ -118,8 +122,16 @@ impl Rows {
         Reach::of(Direction::Ingress, &rules)
     }
 
-    /// Whether what is for no port of an address gets nowhere.
-    fn is_closed(&self, vip: IpAddr) -> bool {
+    /// Where it is found.
+    pub(crate) fn addresses(&self) -> Vec<IpAddr> {
+        let keys = self.table(BALANCER).flat_map(|(_, row)| Self::get(row, "vips").entries());
+        let vips = keys.filter_map(|(vip, _)| vip.as_text()?.parse::<SocketAddr>().ok());
+        let addresses: BTreeSet<IpAddr> = vips.map(|vip| vip.ip()).collect();
+        addresses.into_iter().collect()
+    }
+
+    /// And on which ports, by protocol.
+    pub(crate) fn ports(&self) -> BTreeMap<&'static str, BTreeSet<u16>> {
         let mut ports: BTreeMap<&'static str, BTreeSet<u16>> = BTreeMap::new();
         for (_, row) in self.table(BALANCER) {
             let vips = Self::get(row, "vips").entries().iter().filter_map(|(vip, _)| vip.as_text());
@@ -129,6 +141,12 @@ impl Rows {
                 ports.entry(protocol).or_default().insert(listener.port());
             }
         }
+        ports
+    }
+
+    /// Whether what is for no port of an address gets nowhere.
+    fn is_closed(&self, vip: IpAddr) -> bool {
+        let ports = self.ports();
         let family = Family::of(vip);
         let vips = self.farewells().into_iter().filter(|one| Family::of(*one) == family).collect();
         let text = Strays { family, vips, ports }.text();

@@ -1,29 +1,44 @@
 //! What a load balancer is put among: switches and routers, who is on them, and what is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
+use std::sync::Arc;
 
 use portcullis_core::{Cidr, Owner, Problem};
 use portcullis_ovsdb::{Replica, Row};
 use uuid::Uuid;
 
 use super::names::names;
+use super::rows::Rows;
 use super::tables::{BALANCER, owner};
-use crate::tables::{DHCP_OPTIONS, NAT, ROUTER, ROUTER_PORT, SWITCH, SWITCH_PORT};
+use crate::tables::{ACL, DHCP_OPTIONS, NAT, PORT_GROUP, ROUTER, ROUTER_PORT, SWITCH, SWITCH_PORT};
 
 /// What matters for one load balancer.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Scene {
-    /// Switches that are named, and those that named routers are on.
+    /// Switches that are named, and those that packets to named routers come through.
     pub(crate) switches: Vec<Switch>,
     pub(crate) routers: Vec<Router>,
     /// Load balancers of others in the same places.
     pub(crate) others: Vec<Other>,
-    /// Addresses that others have a use for: routers, their NAT, other load balancers.
+    /// Addresses of ours that others have a use for: routers, their NAT, other load balancers.
     pub(crate) used: BTreeSet<IpAddr>,
     /// Names that ours would have, and that others have.
     pub(crate) names: BTreeSet<String>,
+    /// What others let in on these switches, before ours is asked.
+    pub(crate) above: Vec<Above>,
 }
+
+/// An ACL of somebody else that comes before ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Above {
+    pub(crate) switch: String,
+    pub(crate) matches: String,
+    pub(crate) priority: i64,
+}
+
+/// What is done while something is in the way.
+pub(super) const STAYS: &str = "Who leaves is taken out; nothing else changes.";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Switch {
@@ -36,6 +51,8 @@ pub(crate) struct Switch {
     pub(crate) ports: BTreeMap<IpAddr, String>,
     /// Further addresses that somebody has.
     pub(crate) taken: BTreeSet<IpAddr>,
+    /// Whether ports of other OVNs are on it, whose packets pass its ACLs there and not here.
+    pub(crate) is_transit: bool,
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -59,33 +76,53 @@ pub(crate) struct Places {
     pub(crate) routers: Vec<String>,
 }
 
-/// Finds what is named, and what is around it.
-pub(crate) fn read(replica: &Replica, of: &Owner, places: &Places) -> Result<Scene, Problem> {
-    let mut scene = Scene::default();
+/// Switches and routers that a load balancer is on.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) switches: Vec<Uuid>,
+    pub(crate) routers: Vec<Uuid>,
+}
+
+/// Finds what is named.
+pub(crate) fn find(replica: &Replica, of: &Owner, places: &Places) -> Result<Found, Problem> {
     if places.switches.is_empty() && places.routers.is_empty() {
         return Err(Problem::new(
             format!("{of}: it is on no logical switch and on no logical router."),
-            "Nothing was changed.",
+            STAYS,
             "Name switches whose ports reach it, or routers that it is on.",
         ));
     }
-    let mut switches: BTreeMap<Uuid, bool> = BTreeMap::new();
-    for name in &places.switches {
-        switches.insert(one(replica, of, SWITCH, "switch", name)?.uuid(), true);
-    }
-    for name in &places.routers {
-        let router = one(replica, of, ROUTER, "router", name)?;
+    let all = |table, what, names: &[String]| -> Result<Vec<Uuid>, Problem> {
+        names.iter().map(|name| one(replica, of, table, what, name).map(Row::uuid)).collect()
+    };
+    Ok(Found {
+        switches: all(SWITCH, "switch", &places.switches)?,
+        routers: all(ROUTER, "router", &places.routers)?,
+    })
+}
+
+/// Where a load balancer is as it is.
+pub(crate) fn found_by(there: &Rows) -> Found {
+    let on = |table: &str| {
+        let all = there.references.iter().filter(|reference| reference.column == "load_balancer");
+        let rows: BTreeSet<Uuid> =
+            all.filter(|reference| reference.table == table).map(|reference| reference.row).collect();
+        rows.into_iter().collect()
+    };
+    Found { switches: on(SWITCH), routers: on(ROUTER) }
+}
+
+/// What is around places, for a load balancer with these addresses.
+pub(crate) fn around(replica: &Replica, of: &Owner, found: &Found, vips: &[IpAddr]) -> Scene {
+    let mut scene = Scene::default();
+    let mut switches: BTreeMap<Uuid, bool> = found.switches.iter().map(|switch| (*switch, true)).collect();
+    let named: BTreeSet<Uuid> = found.routers.iter().copied().collect();
+    for router in named.iter().filter_map(|router| replica.row(ROUTER, *router)) {
         scene.routers.push(Router { uuid: router.uuid(), name: text(router, "name") });
-        let ports = router.get("ports").uuids().filter_map(|port| replica.row(ROUTER_PORT, port));
-        for port in ports.filter_map(|port| port.get("name").text()) {
-            for end in replica.find(SWITCH_PORT, "router-port", port) {
-                for switch in replica.find(SWITCH, "ports", &end.uuid().to_string()) {
-                    switches.entry(switch.uuid()).or_insert(false);
-                }
-            }
-        }
     }
-    scene.routers.dedup();
+    for switch in in_front(replica, named) {
+        switches.entry(switch).or_insert(false);
+    }
     let rows = || switches.keys().filter_map(|switch| replica.row(SWITCH, *switch));
     let routers = || scene.routers.iter().filter_map(|router| replica.row(ROUTER, router.uuid));
     let referred: BTreeSet<Uuid> = rows()
@@ -94,18 +131,20 @@ pub(crate) fn read(replica: &Replica, of: &Owner, places: &Places) -> Result<Sce
         .collect();
     let others = referred.iter().filter_map(|uuid| replica.row(BALANCER, *uuid));
     scene.others = others.filter(|row| owner(row).as_ref() != Some(of)).map(|row| other(row)).collect();
+    scene.above = above(replica, &switches);
     scene.switches = rows().map(|row| switch(replica, row, switches[&row.uuid()])).collect();
-    for row in replica.rows(NAT) {
-        let columns = ["external_ip", "logical_ip"].into_iter();
-        let addresses = columns.filter_map(|column| row.get(column).text()?.parse::<IpAddr>().ok());
-        scene.used.extend(addresses);
-    }
-    for row in replica.rows(BALANCER).filter(|row| owner(row).as_ref() != Some(of)) {
-        let vips = row.get("vips").entries().iter().filter_map(|(vip, _)| vip.as_text());
-        scene.used.extend(vips.filter_map(address_of));
-    }
-    for switch in &scene.switches {
-        scene.used.extend(switch.taken.iter().chain(switch.ports.keys()));
+    for vip in vips {
+        let address = vip.to_string();
+        let is_theirs = |row: &&Arc<Row>| owner(row).as_ref() != Some(of);
+        let is_used = replica.find(NAT, "address", &address).next().is_some()
+            || replica.find(BALANCER, "address", &address).any(|row| is_theirs(&row))
+            || scene
+                .switches
+                .iter()
+                .any(|switch| switch.taken.contains(vip) || switch.ports.contains_key(vip));
+        if is_used {
+            scene.used.insert(*vip);
+        }
     }
     for (table, name) in names(of) {
         let mut strange = replica.find(table, "name", &name).filter(|row| owner(row).as_ref() != Some(of));
@@ -113,7 +152,55 @@ pub(crate) fn read(replica: &Replica, of: &Owner, places: &Places) -> Result<Sce
             scene.names.insert(name);
         }
     }
-    Ok(scene)
+    scene
+}
+
+/// The switches that packets to routers come through. Routers may be joined without a switch: what comes from another
+/// one then came through a switch of that one.
+fn in_front(replica: &Replica, routers: BTreeSet<Uuid>) -> BTreeSet<Uuid> {
+    let mut switches = BTreeSet::new();
+    let (mut next, mut seen): (Vec<Uuid>, BTreeSet<Uuid>) = (routers.into_iter().collect(), BTreeSet::new());
+    while let Some(router) = next.pop() {
+        let Some(row) = replica.row(ROUTER, router).filter(|_| seen.insert(router)) else { continue };
+        for port in row.get("ports").uuids().filter_map(|port| replica.row(ROUTER_PORT, port)) {
+            let name = text(port, "name");
+            for end in replica.find(SWITCH_PORT, "router-port", &name) {
+                let found = replica.find(SWITCH, "ports", &end.uuid().to_string());
+                switches.extend(found.map(|switch| switch.uuid()));
+            }
+            let there = port.get("peer").texts().flat_map(|peer| replica.find(ROUTER_PORT, "name", peer));
+            for end in there.chain(replica.find(ROUTER_PORT, "peer", &name)) {
+                let found = replica.find(ROUTER, "ports", &end.uuid().to_string());
+                next.extend(found.map(|router| router.uuid()));
+            }
+        }
+    }
+    switches
+}
+
+/// What others let in on switches before ours is asked: by ACLs of the switch, or of groups of its ports.
+fn above(replica: &Replica, switches: &BTreeMap<Uuid, bool>) -> Vec<Above> {
+    let mut all = Vec::new();
+    for acl in replica.find(ACL, "above", "yes") {
+        let number = acl.uuid().to_string();
+        let mut places: BTreeSet<Uuid> =
+            replica.find(SWITCH, "acls", &number).map(|switch| switch.uuid()).collect();
+        for group in replica.find(PORT_GROUP, "acls", &number) {
+            for port in group.get("ports").uuids() {
+                let found = replica.find(SWITCH, "ports", &port.to_string());
+                places.extend(found.map(|switch| switch.uuid()));
+            }
+        }
+        for place in places.iter().filter(|place| switches.contains_key(place)) {
+            all.push(Above {
+                switch: replica.row(SWITCH, *place).map(|row| text(row, "name")).unwrap_or_default(),
+                matches: text(acl, "match"),
+                priority: acl.get("priority").integer().unwrap_or_default(),
+            });
+        }
+    }
+    all.sort();
+    all
 }
 
 /// The row of that number, or the only one of that name.
@@ -132,13 +219,13 @@ fn one<'a>(
         (Some(row), None) => Ok(row),
         (None, _) => Err(Problem::new(
             format!("{of}: there is no logical {what} `{name}`."),
-            "Nothing was changed.",
+            STAYS,
             format!("Name a {what} of the northbound database, or make it."),
         )),
         (Some(_), Some(_)) => Err(Problem::new(
             format!("{of}: there are several logical {what}es called `{name}`.")
                 .replace("routeres", "routers"),
-            "Nothing was changed.",
+            STAYS,
             "Name it by its UUID.",
         )),
     }
@@ -157,6 +244,7 @@ fn other(row: &Row) -> Other {
 fn switch(replica: &Replica, row: &Row, named: bool) -> Switch {
     let mut switch = Switch { uuid: row.uuid(), name: text(row, "name"), named, ..Switch::default() };
     let config = row.get("other_config");
+    switch.is_transit = config.value_of("interconn-ts").is_some();
     switch.subnets.extend(config.value_of("subnet").and_then(|subnet| subnet.parse().ok()).map(network));
     let prefix = config.value_of("ipv6_prefix").and_then(|prefix| prefix.parse().ok());
     switch.subnets.extend(prefix.and_then(|prefix| Cidr::new(prefix, 64).ok()));
@@ -186,12 +274,6 @@ fn switch(replica: &Replica, row: &Row, named: bool) -> Switch {
         }
     }
     switch
-}
-
-/// The address of a key of a load balancer, with or without a port.
-fn address_of(vip: &str) -> Option<IpAddr> {
-    let with_port = vip.parse::<SocketAddr>().ok().map(|vip| vip.ip());
-    with_port.or_else(|| vip.trim_matches(['[', ']']).parse().ok())
 }
 
 fn network(range: Cidr) -> Cidr {

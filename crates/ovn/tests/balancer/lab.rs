@@ -2,17 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use nix::sys::signal::Signal;
 use portcullis_core::{
     Admission, Duty, EmptyMeans, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer,
     Member, MemberState, Outcome, Owner, Probe, Provider as _, Report, Scheme, SourceRanges, Target, Want,
 };
 use portcullis_ovn::balancer::{Provider, Settings, Sweep};
 use portcullis_testkit::parts::ovn::Ovn;
+use portcullis_testkit::parts::{Namespace, run};
 use portcullis_testkit::talk::Backend;
-use portcullis_testkit::{Host, ovn, plug};
+use portcullis_testkit::{Host, eventually, ovn, plug};
 
 pub(crate) const VIP: &str = "192.0.2.10";
 pub(crate) const VIP6: &str = "2001:db8::10";
@@ -46,6 +49,17 @@ impl Lab {
         self.ovn.nbctl(&words).unwrap()
     }
 
+    /// The socket of the southbound database.
+    pub(crate) fn southbound(&self) -> PathBuf {
+        self.ovn.southbound().strip_prefix("unix:").unwrap().into()
+    }
+
+    pub(crate) fn sbctl(&self, command: &str) -> String {
+        let database = format!("--db={}", self.ovn.southbound());
+        let words: Vec<&str> = std::iter::once(database.as_str()).chain(command.split_whitespace()).collect();
+        run(&Namespace::host(), "ovn-sbctl", &words).unwrap()
+    }
+
     /// A machine with the addresses of that number.
     pub(crate) fn machine(&self, name: &str, number: u8) -> Machine {
         let (mac, v4, v6) =
@@ -72,9 +86,14 @@ impl Lab {
     }
 
     pub(crate) fn provider(&self) -> Provider {
+        self.provider_with(&self.ovn.southbound())
+    }
+
+    /// One that looks for the southbound database there.
+    pub(crate) fn provider_with(&self, southbound: &str) -> Provider {
         Provider::start(Settings {
             remotes: vec![self.ovn.northbound().parse().unwrap()],
-            southbound: vec![self.ovn.southbound().parse().unwrap()],
+            southbound: vec![southbound.parse().unwrap()],
             tls: None,
             durable: false,
             sweep: Some(Sweep {
@@ -95,6 +114,28 @@ impl Lab {
         assert_eq!(report.outcome, Outcome::Done);
         self.settle();
         report
+    }
+
+    /// Looks at it until one is where it should be.
+    pub(crate) fn until(
+        &self,
+        provider: &Provider,
+        want: &Want,
+        name: &str,
+        expected: MemberState,
+    ) -> Report {
+        let mut last = None;
+        eventually(&format!("{name} is {expected}"), || {
+            let report = last.insert(now(provider.sync(want)));
+            report.members.iter().any(|member| member.name == name && member.state == expected)
+        });
+        self.settle();
+        last.unwrap()
+    }
+
+    /// Stops the program that tells the switch what to do, or lets it go on.
+    pub(crate) fn controller(&mut self, signal: Signal) {
+        self.ovn.processes().find(|process| process.name() == "ovn-controller").unwrap().signal(signal);
     }
 
     /// All rows of load balancers, as text.
@@ -184,6 +225,12 @@ pub(crate) fn with_leaving(mut members: Vec<Member>, name: &str, by: SystemTime)
         }
     }
     members
+}
+
+/// What is said of one.
+pub(crate) fn told<'a>(report: &'a Report, name: &str) -> &'a str {
+    let member = report.members.iter().find(|member| member.name == name).unwrap();
+    member.told.as_deref().unwrap_or_default()
 }
 
 pub(crate) fn state(report: &Report, name: &str) -> MemberState {

@@ -1,11 +1,17 @@
 //! A load balancer on a router, reached from a physical network and from switches behind the router.
 
-use portcullis_core::{ListenerProtocol, MemberState, Provider as _};
-use portcullis_testkit::parts::ovn::CHASSIS;
-use portcullis_testkit::talk::{Backend, Held};
-use portcullis_testkit::{Host, Target, can_connect, eventually, outside};
+use std::net::UdpSocket;
+use std::time::Duration;
 
-use crate::lab::{Lab, PORT, TARGET, everyone, gone, listener, member, state, want_on, with_leaving};
+use portcullis_core::{Enforcement, ListenerProtocol, MemberState, Provider as _};
+use portcullis_testkit::parts::Namespace;
+use portcullis_testkit::parts::ovn::CHASSIS;
+use portcullis_testkit::talk::{Backend, Held, ask};
+use portcullis_testkit::{Failure, Host, Target, can_connect, connect, eventually, outside, plug};
+
+use crate::lab::{
+    Lab, PORT, TARGET, VIP, everyone, gone, listener, member, now, state, want_on, with_leaving,
+};
 
 /// In the network outside.
 const OUTER: [&str; 2] = ["172.24.4.50", "fd24::50"];
@@ -80,11 +86,112 @@ async fn ranges_count_at_the_wire_and_behind_the_router() {
     for held in &mut held {
         assert_eq!(held.ask().unwrap(), "b1");
     }
-    let report = lab.make(&provider, &leaves(0)).await;
-    assert_eq!(state(&report, "b1"), MemberState::Removed);
+    lab.until(&provider, &leaves(0), "b1", MemberState::Removed);
     for held in &mut held {
-        eventually("it is ended", || held.has_ended());
+        assert!(held.has_ended(), "it is ended");
     }
     provider.sync(&gone("edge")).await;
     assert_eq!(lab.rows().trim(), "");
+}
+
+/// A machine on a switch of its own, behind a router.
+fn behind(lab: &Lab, router: &str, name: &str, number: u8) -> Host {
+    let (mac, gateway) = (format!("02:00:00:00:09:{number:02x}"), format!("02:00:00:00:08:{number:02x}"));
+    lab.nbctl(&format!("ls-add {name}"));
+    lab.nbctl(&format!("lrp-add {router} {router}-{name} {gateway} 10.{number}.0.1/24"));
+    lab.nbctl(&format!(
+        "lsp-add {name} {name}-r -- lsp-set-type {name}-r router -- lsp-set-addresses {name}-r router -- lsp-set-options {name}-r router-port={router}-{name}"
+    ));
+    let port = format!("{name}-1");
+    lab.nbctl(&format!("lsp-add {name} {port}"));
+    lab.ovn.nbctl(&["lsp-set-addresses", &port, &format!("{mac} 10.{number}.0.2")]).unwrap();
+    let host = plug(&lab.ovn, &port, &mac, &[&format!("10.{number}.0.2/24")]);
+    host.default_route(&format!("10.{number}.0.1"));
+    host
+}
+
+/// Switches count that are not on the router itself, and that come later.
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_count_on_every_way_to_a_router() {
+    let lab = Lab::new();
+    // All that comes to such a router is balanced, whatever it comes by.
+    lab.nbctl(&format!("set Logical_Router r options:chassis={CHASSIS}"));
+    let server = lab.machine("b1", 21);
+    let _serving = server.host.serve(TARGET);
+    lab.nbctl("lr-add far");
+    lab.nbctl(&format!("set Logical_Router far options:chassis={CHASSIS}"));
+    let afar = behind(&lab, "far", "away", 7);
+    lab.nbctl("lrp-add r r-far 02:00:00:00:07:01 172.30.0.1/30 peer=far-r");
+    lab.nbctl("lrp-add far far-r 02:00:00:00:07:02 172.30.0.2/30 peer=r-far");
+    lab.nbctl("lr-route-add far 0.0.0.0/0 172.30.0.1");
+    lab.nbctl("lr-route-add r 10.7.0.0/24 172.30.0.2");
+    lab.settle();
+    let provider = lab.provider();
+    let wanted = |ranges| {
+        let both = listener(ListenerProtocol::TcpUdp);
+        let mut wanted = want_on("edge", &[OUTER[0]], both, vec![member(&server)], ranges);
+        wanted.parameters.insert("portcullis.dev/ovn-switches".to_owned(), String::new());
+        wanted.parameters.insert("portcullis.dev/ovn-routers".to_owned(), "r".to_owned());
+        wanted
+    };
+    let reaches = |host: &Host| can_connect(host, OUTER[0], Target::Tcp(PORT));
+    lab.make(&provider, &wanted(everyone())).await;
+    eventually("all get there", || reaches(&afar));
+    let flow = Namespace::run(&afar, || UdpSocket::bind("0.0.0.0:0").unwrap());
+    flow.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
+    flow.connect((OUTER[0], PORT)).unwrap();
+    let answers = || {
+        flow.send(b"?").unwrap();
+        flow.recv(&mut [0; 64]).is_ok()
+    };
+    eventually("datagrams, too", answers);
+    let closed = wanted(Some(&["192.0.2.0/24"]));
+    let report = lab.make(&provider, &closed).await;
+    assert_eq!(report.enforcement, Some(Enforcement::By("OVN ACLs".to_owned())));
+    eventually("who is behind a router that is joined directly does not", || !reaches(&afar));
+    eventually("datagrams are cut", || !answers());
+
+    // A switch that comes later is closed with the next look.
+    let late = behind(&lab, "r", "late", 8);
+    eventually("it is open, and seen", || now(provider.look_at_all()).unwrap() == [closed.owner.clone()]);
+    lab.make(&provider, &closed).await;
+    eventually("it is closed", || !reaches(&late));
+    lab.make(&provider, &wanted(Some(&["10.8.0.0/24"]))).await;
+    eventually("who may gets there", || reaches(&late) && !reaches(&afar));
+}
+
+/// A switch that has the load balancer keeps no connections of what comes from a router: of these every packet has the address
+/// that ranges are asked for.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_came_by_a_router_on_a_switch_that_has_it_stays() {
+    let lab = Lab::new();
+    lab.nbctl(&format!("set Logical_Router r options:chassis={CHASSIS}"));
+    lab.nbctl("lr-add far");
+    let afar = behind(&lab, "far", "away", 7);
+    lab.nbctl("ls-add join");
+    for (router, number) in [("r", 1), ("far", 2)] {
+        lab.nbctl(&format!("lrp-add {router} {router}-join 02:00:00:00:07:0{number} 172.30.0.{number}/24"));
+        lab.nbctl(&format!(
+            "lsp-add join join-{router} -- lsp-set-type join-{router} router -- lsp-set-addresses join-{router} router -- lsp-set-options join-{router} router-port={router}-join"
+        ));
+    }
+    lab.nbctl("lr-route-add far 0.0.0.0/0 172.30.0.1");
+    lab.nbctl("lr-route-add r 10.7.0.0/24 172.30.0.2");
+    let server = lab.machine("b1", 21);
+    let _talking = Backend::start(&server.host, TARGET);
+    let provider = lab.provider();
+    let wanted = |ranges| {
+        let mut wanted =
+            want_on("edge", &[VIP], listener(ListenerProtocol::Tcp), vec![member(&server)], ranges);
+        wanted.parameters.insert("portcullis.dev/ovn-switches".to_owned(), "join".to_owned());
+        wanted.parameters.insert("portcullis.dev/ovn-routers".to_owned(), "r".to_owned());
+        wanted
+    };
+    lab.make(&provider, &wanted(everyone())).await;
+    eventually("it gets there", || ask(&afar, VIP, PORT).is_ok());
+    let mut held = Held::connect(&afar, VIP, PORT).unwrap();
+    held.ask().unwrap();
+    lab.make(&provider, &wanted(Some(&[]))).await;
+    eventually("nobody gets in", || connect(&afar, VIP, Target::Tcp(PORT)) == Err(Failure::TimedOut));
+    assert_eq!(held.ask().unwrap(), "b1", "who is in stays");
 }

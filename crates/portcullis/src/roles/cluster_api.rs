@@ -20,8 +20,9 @@ use crate::config::{self, Loaded, Mode};
 use crate::exit::Failure;
 use crate::telemetry::Readiness;
 
-/// How often load balancers of OVN are looked at: all that is needed for it is in memory.
-const LOOK_AT_ALL: Duration = Duration::from_secs(5);
+/// How often load balancers of OVN are looked at: all that is needed for it is in memory, and nothing is done while nothing
+/// changes there.
+const LOOK_AT_ALL: Duration = Duration::from_secs(1);
 
 /// How often members that are on their way are.
 const LOOK: Duration = Duration::from_secs(1);

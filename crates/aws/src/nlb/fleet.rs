@@ -10,8 +10,10 @@ use futures_util::stream::{self, StreamExt as _};
 use portcullis_core::{
     MemberState, Members, Outcome, Owner, PlanView, Problem, Provider as _, Report, Target, Want,
 };
+use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::listing::Listing;
 use super::provider::{self, Provider};
 
 /// The VPC that a load balancer is in, among what is said to the provider.
@@ -62,6 +64,8 @@ struct State {
     providers: BTreeMap<Site, Provider>,
     /// Where owners have their load balancers.
     sites: BTreeMap<Owner, BTreeSet<Site>>,
+    /// What the account has in each region, which providers read together.
+    listings: BTreeMap<String, Listing>,
 }
 
 impl fmt::Debug for Fleet {
@@ -113,7 +117,9 @@ impl Fleet {
         }
         let made = (self.0.make)(site.clone()).await?;
         info!(cluster = site.cluster, vpc = site.vpc, region = site.region, "load balancers are made here");
-        self.state().providers.insert(site.clone(), made.clone());
+        let mut state = self.state();
+        made.share(state.listings.entry(site.region.clone()).or_default().clone());
+        state.providers.insert(site.clone(), made.clone());
         Ok(made)
     }
 
@@ -187,7 +193,7 @@ impl Fleet {
     /// Lets go of providers that nobody wants anything of: they would look after nothing.
     fn retire(&self, sites: &BTreeSet<Site>) {
         let mut state = self.state();
-        let State { providers, sites: wanted } = &mut *state;
+        let State { providers, sites: wanted, .. } = &mut *state;
         for site in sites {
             let is_wanted = wanted.values().any(|sites| sites.contains(site));
             if !is_wanted && providers.get(site).is_some_and(Provider::is_idle) {
@@ -268,8 +274,9 @@ impl portcullis_core::Provider for Fleet {
     }
 
     async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {
-        let all = self.all();
-        let looks = all.iter().map(portcullis_core::Provider::look_at_all);
+        let (all, now) = (self.all(), Instant::now());
+        let number = all.len();
+        let looks = all.into_iter().map(|provider| async move { provider.look_at_all_since(now).await });
         let looked: Vec<Result<Vec<Owner>, Problem>> =
             stream::iter(looks).buffer_unordered(TOGETHER).collect().await;
         let (mut wrong, mut problems) = (Vec::new(), Vec::new());
@@ -281,7 +288,7 @@ impl portcullis_core::Provider for Fleet {
         }
         // Where one region does not answer, the others are looked after.
         match problems.pop() {
-            Some(problem) if problems.len() + 1 == all.len() => Err(problem),
+            Some(problem) if problems.len() + 1 == number => Err(problem),
             Some(problem) => {
                 warn!(%problem, "some load balancers cannot be looked at");
                 Ok(wrong)

@@ -8,6 +8,7 @@ mod decide;
 mod defaults;
 mod execute;
 mod fleet;
+mod listing;
 mod look;
 mod members;
 mod names;

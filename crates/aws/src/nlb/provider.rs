@@ -1,7 +1,7 @@
 //! The loop around the decisions: look, decide, do, and again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -16,6 +16,7 @@ use super::asked::{Asked, TargetKind};
 use super::clock::Clock;
 use super::decide::{self, Next};
 use super::execute::{self, Seen};
+use super::listing::{Listing, Reading};
 use super::look::Look;
 use super::members::{self, Followed};
 use super::node_side::NodeSide;
@@ -48,6 +49,8 @@ struct Inner {
     client: Client,
     settings: Settings,
     clock: Clock,
+    /// What is read once for all who look after load balancers in the same place.
+    listing: OnceLock<Listing>,
     state: Mutex<State>,
     /// Who holds it does what is shared by all.
     shared: tokio::sync::Mutex<()>,
@@ -63,6 +66,8 @@ struct State {
     /// The sets of machines that load balancers send to: few, since most send to all nodes.
     machines: Vec<Arc<Machines>>,
     tags: KnownTags,
+    /// Whether whose everything else is has to be read again.
+    others_anew: bool,
     /// When objects were changed by us.
     changed: BTreeMap<String, Instant>,
     /// Those of them of which it is not known how they are.
@@ -186,10 +191,16 @@ impl Provider {
             client,
             settings,
             clock,
+            listing: OnceLock::new(),
             state: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
             looking: tokio::sync::Mutex::default(),
         }))
+    }
+
+    /// Reads what others read, too, by the same account and in the same region. It is too late for who looked already.
+    pub(super) fn share(&self, listing: Listing) {
+        let _ = self.0.listing.set(listing);
     }
 
     /// How it calls.
@@ -770,17 +781,10 @@ impl Provider {
         first
     }
 
-    /// What was read of whose objects are. It is read again for owners of whom nobody says anything: what they have may
-    /// have been given away.
-    fn known_tags(&self, state: &State) -> KnownTags {
-        let mut known = state.tags.clone();
-        for owner in self.unwanted(state) {
-            let Some(holding) = state.snapshot.holdings.get(owner) else { continue };
-            for arn in holding.balancers.keys().chain(holding.pools.keys()) {
-                known.remove(arn);
-            }
-        }
-        known
+    /// Of what it is read again whose it is: of owners of whom nobody says anything. What they have may have been given away.
+    fn doubted_tags(&self, state: &State) -> BTreeSet<String> {
+        let holdings = self.unwanted(state).filter_map(|owner| state.snapshot.holdings.get(owner));
+        holdings.flat_map(|holding| holding.balancers.keys().chain(holding.pools.keys())).cloned().collect()
     }
 
     /// Owners that have something, and of whom nobody said anything. What all share is wanted as long as anybody is there.
@@ -807,9 +811,7 @@ impl Provider {
             {
                 return Ok(());
             }
-            // What was of others is read again.
-            let cluster = &self.0.settings.cluster;
-            state.tags.retain(|_, tags| owner_of(tags, cluster).is_some());
+            state.others_anew = true;
         }
         self.look_at_everything(Instant::now()).await
     }
@@ -817,17 +819,26 @@ impl Provider {
     /// Looks at everything, unless somebody did since then.
     async fn look_at_everything(&self, since: Instant) -> Result<(), CallError> {
         let _held = self.0.looking.lock().await;
-        let (known, others) = {
+        let (known, others, reading) = {
             let state = self.state();
             if state.looked.is_some_and(|looked| looked >= since) {
                 return Ok(());
             }
-            (self.known_tags(&state), state.looked.map(|_| Known::of(&state.snapshot.shared)))
+            let reading = match state.looked {
+                Some(_) => Reading::since(since),
+                None => Reading::of_late(),
+            };
+            let doubted = self.doubted_tags(&state);
+            let reading = Reading { doubted, others: state.others_anew, ..reading };
+            (state.tags.clone(), state.looked.map(|_| Known::of(&state.snapshot.shared)), reading)
         };
         let start = Instant::now();
+        let listing = (self.0.listing.get_or_init(Listing::default), &reading);
         let found =
-            refresh::look_at_everything(&self.0.client, &self.0.settings, &known, others.as_ref()).await?;
+            refresh::look_at_everything(&self.0.client, &self.0.settings, listing, &known, others.as_ref());
+        let found = found.await?;
         let mut state = self.state();
+        state.others_anew &= !reading.others;
         let recent = state.recent();
         let state = &mut *state;
         found.take_in(&self.0.settings.cluster, &mut state.snapshot, &mut state.tags, &recent);
@@ -934,7 +945,18 @@ impl portcullis_core::Provider for Provider {
     }
 
     async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {
-        self.look_at_everything(Instant::now()).await.map_err(|error| unseen(&error))?;
+        self.look_at_all_since(Instant::now()).await
+    }
+
+    async fn look_closely(&self, owner: &Owner) -> Result<bool, Problem> {
+        self.look_at(owner).await.map_err(|error| unseen(&error))
+    }
+}
+
+impl Provider {
+    /// Looks at everything by few calls. What was read since then is not read again.
+    pub(super) async fn look_at_all_since(&self, since: Instant) -> Result<Vec<Owner>, Problem> {
+        self.look_at_everything(since).await.map_err(|error| unseen(&error))?;
         // Without these nothing can be said of anybody. They are left to be looked at again when somebody was refused.
         let is_wanted = !self.state().wanted.present.is_empty();
         if is_wanted {
@@ -967,10 +989,6 @@ impl portcullis_core::Provider for Provider {
             return Ok(state.wanted.present.keys().take(1).cloned().collect());
         }
         Ok(wrong)
-    }
-
-    async fn look_closely(&self, owner: &Owner) -> Result<bool, Problem> {
-        self.look_at(owner).await.map_err(|error| unseen(&error))
     }
 }
 

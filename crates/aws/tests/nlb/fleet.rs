@@ -130,8 +130,53 @@ async fn each_cluster_is_where_it_says() {
     assert_eq!(balancers(&fake), ["a vpc-1", "c vpc-2"]);
     fake.clear_calls();
     fleet.look_at_all().await.unwrap();
-    let looked = fake.counts()["DescribeLoadBalancers"];
+    let looked = fake.counts()["DescribeSubnets"];
     assert_eq!(looked, 2, "nobody looks after what is gone");
+}
+
+/// What AWS lists is everybody's: it is read once for all clusters, and whose each is, too.
+#[tokio::test]
+async fn many_clusters_in_one_vpc_read_what_there_is_once() {
+    let fake = account_with_two_vpcs();
+    let (fleet, made) = fleet(&fake, "first");
+    let names: Vec<String> = (0..30).map(|number| format!("c{number}")).collect();
+    let counts = || {
+        let counts = fake.counts();
+        fake.clear_calls();
+        ["DescribeLoadBalancers", "DescribeTargetGroups", "DescribeTags"]
+            .map(|action| counts.get(action).copied().unwrap_or_default())
+    };
+    let sync = async |fleet: &Fleet| {
+        for name in &names {
+            assert_eq!(fleet.sync(&want(name, &[], &["i-11"])).await.outcome, Outcome::Done);
+        }
+        counts()
+    };
+    let new = sync(&fleet).await;
+    assert_eq!(made.lock().unwrap().len(), names.len());
+    assert_eq!(balancers(&fake).len(), names.len());
+    // Whose something new is, is asked by who made it, and by nobody else.
+    assert!(new[0] <= 2 && new[1] <= 2 && new[2] <= 2 * names.len(), "{new:?}");
+    assert_eq!(sync(&fleet).await, [0; 3]);
+    assert_eq!(fleet.look_at_all().await.unwrap(), []);
+    let rest = counts();
+    assert_eq!((rest[0], rest[1]), (1, 1));
+    assert!(rest[2] <= 4, "60 objects, 20 by each call, and what the first one had made: {rest:?}");
+    assert_eq!(fleet.look_at_all().await.unwrap(), []);
+    assert_eq!(counts(), [1, 1, 0], "and it is known from then on");
+
+    // Who starts anew with all of them there.
+    let (anew, _) = self::fleet(&fake, "first");
+    assert_eq!(sync(&anew).await, [1, 1, 3]);
+    assert_eq!(anew.look_at_all().await.unwrap(), []);
+    assert_eq!(counts(), [1, 1, 0]);
+    // What others change is found all the same, of each.
+    fake.act_as_someone_else(|world| world.load_balancers.clear());
+    assert_eq!(anew.look_at_all().await.unwrap().len(), names.len());
+    for name in &names {
+        assert_eq!(anew.sync(&want(name, &[], &["i-11"])).await.outcome, Outcome::Done);
+    }
+    assert_eq!(balancers(&fake).len(), names.len());
 }
 
 #[tokio::test]

@@ -102,6 +102,16 @@ impl Listing {
     }
 }
 
+impl Listing {
+    /// The VPC of the load balancer that has an address, if there is one.
+    pub(super) async fn vpc_at(&self, client: &Client, address: &str) -> Result<Option<String>, CallError> {
+        let mut listed = self.0.lock().await;
+        listed.read(client, Reading::of_late().since).await?;
+        let found = listed.balancers.iter().find(|found| found.dns_name.eq_ignore_ascii_case(address));
+        Ok(found.map(|found| found.vpc.clone()).filter(|vpc| !vpc.is_empty()))
+    }
+}
+
 impl Listed {
     /// Reads all of it, unless somebody did since then.
     async fn read(&mut self, client: &Client, since: Instant) -> Result<(), CallError> {

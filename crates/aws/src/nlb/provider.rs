@@ -219,6 +219,21 @@ impl Provider {
         state.wanted.present.is_empty() && state.wanted.gone.is_empty()
     }
 
+    /// The VPC of the load balancer that has an address, if there is one.
+    pub(super) async fn vpc_at(&self, owner: &Owner, address: &str) -> Result<Option<String>, Outcome> {
+        let found = self.listing().vpc_at(&self.0.client, address).await;
+        found.map_err(|error| failed(owner, &error))
+    }
+
+    /// Whether anything is here of an owner, as far as is known.
+    pub(super) fn holds(&self, owner: &Owner) -> bool {
+        self.state().snapshot.holdings.contains_key(owner)
+    }
+
+    fn listing(&self) -> &Listing {
+        self.0.listing.get_or_init(Listing::default)
+    }
+
     /// What every owner has. With `members`, it is also looked at who is sent to, which takes a call for each target group.
     pub async fn holdings(&self, members: bool) -> Result<Vec<Held>, CallError> {
         self.look_at_everything(Instant::now()).await?;
@@ -833,7 +848,7 @@ impl Provider {
             (state.tags.clone(), state.looked.map(|_| Known::of(&state.snapshot.shared)), reading)
         };
         let start = Instant::now();
-        let listing = (self.0.listing.get_or_init(Listing::default), &reading);
+        let listing = (self.listing(), &reading);
         let found =
             refresh::look_at_everything(&self.0.client, &self.0.settings, listing, &known, others.as_ref());
         let found = found.await?;

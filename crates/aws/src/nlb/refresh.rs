@@ -71,7 +71,9 @@ pub(super) async fn look_at_everything(
     let mut again = Again::default();
     let (groups, shared) = if let Some(others) = others {
         let cluster = vec![settings.cluster.clone()];
-        let groups = client.security_groups(&[(&tag_filter(Owner::CLUSTER_KEY), &cluster)]).await?;
+        let vpc = vec![settings.vpc.clone()];
+        let filters: [(&str, &[String]); 2] = [(&tag_filter(Owner::CLUSTER_KEY), &cluster), ("vpc-id", &vpc)];
+        let groups = client.security_groups(&filters).await?;
         let mut shared = Vec::new();
         for some in others.groups.iter().cloned().collect::<Vec<_>>().chunks(200) {
             shared.extend(client.security_groups(&[("group-id", some)]).await?);

@@ -192,35 +192,83 @@ async fn who_starts_anew_finds_what_is_to_go() {
     assert_eq!(anew.sync(&gone("b", &[])).await.outcome, Outcome::Done);
 }
 
-#[tokio::test]
-async fn a_load_balancer_moves_to_another_region() {
-    let (fake, other) = (account_with_two_vpcs(), account_with_two_vpcs_in("eu-west-1"));
-    let (fleet, _) = fleet_in(&[("eu-central-1", &fake), ("eu-west-1", &other)], "first");
-    let here = want("a", &[], &["i-11"]);
-    assert_eq!(fleet.sync(&here).await.outcome, Outcome::Done);
-    let there = [(REGION, "eu-west-1"), (VPC, "vpc-2")];
-    // Nobody serves there, since its machine is not there: the old one stays.
-    let nobody = fleet.sync(&want("a", &there, &["i-11"])).await;
-    assert_eq!((nobody.outcome.clone(), states(&nobody)), (Outcome::Done, vec!["one adding".to_owned()]));
-    assert_eq!(nobody.members[0].told.as_deref(), Some("its instance i-11 is in vpc-1, and not in vpc-2"));
-    assert_eq!(balancers(&fake), ["a vpc-1"]);
-    let new = fleet.sync(&want("a", &there, &["i-21"])).await;
-    assert_eq!((new.outcome.clone(), states(&new)), (Outcome::Done, vec!["one adding".to_owned()]));
-    assert_eq!(
-        (balancers(&fake), balancers(&other)),
-        (vec!["a vpc-1".to_owned()], vec!["a vpc-2".to_owned()])
-    );
-    assert_eq!(states(&fleet.sync(&want("a", &there, &["i-21"])).await), ["one active"]);
-    assert_eq!((balancers(&fake), balancers(&other)), (vec![], vec!["a vpc-2".to_owned()]));
-    assert!(fleet.is_settled(&want("a", &there, &["i-21"])) && !fleet.is_settled(&here));
+/// Where clients find a load balancer, as whoever asks for it has noted it.
+fn address(fake: &Fake) -> String {
+    fake.state().load_balancers.values().next().unwrap().dns_name.clone()
+}
 
-    // In one region there is one of a name.
-    let refused = fleet.sync(&want("a", &[(REGION, "eu-west-1"), (VPC, "vpc-1")], &["i-11"])).await;
-    let Outcome::Blocked(problem) = refused.outcome else { panic!("{:?}", refused.outcome) };
-    assert!(problem.what.contains("it is in vpc-2, and cannot move to vpc-1"), "{}", problem.what);
-    assert_eq!(balancers(&other), ["a vpc-2"]);
-    assert_eq!(fleet.sync(&gone("a", &there)).await.outcome, Outcome::Done);
-    assert!(balancers(&other).is_empty());
+/// One that went would take along its address, and connections of its clients. It stays, and is looked after where it is, also
+/// by who was not there when something else was asked for.
+#[tokio::test]
+async fn a_load_balancer_does_not_move() {
+    for (region, vpc) in [("eu-west-1", "vpc-2"), ("eu-west-1", "vpc-1"), ("eu-central-1", "vpc-2")] {
+        for starts_anew in [false, true] {
+            let (fake, other) = (account_with_two_vpcs(), account_with_two_vpcs_in("eu-west-1"));
+            let regions = [("eu-central-1", &fake), ("eu-west-1", &other)];
+            let before = (shape(&fake.state()), shape(&other.state()));
+            let (mut fleet, mut made) = fleet_in(&regions, "first");
+            let here = want("a", &[], &["i-11", "i-12"]);
+            for _ in 0..2 {
+                assert_eq!(fleet.sync(&here).await.outcome, Outcome::Done);
+            }
+            if starts_anew {
+                (fleet, made) = fleet_in(&regions, "first");
+            }
+            let address = address(&fake);
+            let there = [(REGION, region), (VPC, vpc), (Owner::ADDRESS_KEY, address.as_str())];
+            // Members come and go where it is.
+            for (machines, expected) in [
+                (vec!["i-11", "i-12"], ["i-11:6443 healthy", "i-12:6443 healthy"].as_slice()),
+                (vec!["i-11"], &["i-11:6443 healthy"]),
+            ] {
+                let report = fleet.sync(&want("a", &there, &machines)).await;
+                let Outcome::Blocked(problem) = &report.outcome else { panic!("{:?}", report.outcome) };
+                let what = format!("is in vpc-1 of eu-central-1, and cannot move to {vpc} of {region}.");
+                assert!(problem.what.contains(&what), "{}", problem.what);
+                assert!(problem.to_string().contains("make another AWSNLB"), "{problem}");
+                assert_eq!(report.addresses.len(), 1);
+                assert_eq!(states(&report)[0], "one active");
+                assert_eq!(targets(&fake.state()), expected);
+            }
+            assert_eq!(balancers(&fake), ["a vpc-1"]);
+            assert_eq!(shape(&other.state()), before.1, "nothing is made where it cannot be");
+            assert_eq!(fleet.look_at_all().await.unwrap(), []);
+            assert!(!fleet.is_settled(&want("a", &there, &["i-11"])));
+
+            // Whoever takes it back goes on, and whoever has it deleted leaves nothing behind.
+            if starts_anew {
+                (fleet, made) = fleet_in(&regions, "first");
+            } else {
+                assert_eq!(fleet.sync(&want("a", &[], &["i-11"])).await.outcome, Outcome::Done);
+            }
+            assert_eq!(fleet.sync(&gone("a", &there)).await.outcome, Outcome::Done);
+            assert_eq!((shape(&fake.state()), shape(&other.state())), before, "{region} {vpc}");
+            assert!(made.lock().unwrap().iter().all(|site| site.cluster == "a"));
+        }
+    }
+}
+
+/// Where nothing came of it, it is nowhere yet.
+#[tokio::test]
+async fn what_was_never_made_is_wanted_elsewhere() {
+    let fake = account_with_two_vpcs();
+    let (fleet, _) = fleet(&fake, "first");
+    for nowhere in [&[(REGION, "mars-1")][..], &[(VPC, "vpc-9")]] {
+        let report = fleet.sync(&want("a", nowhere, &["i-11"])).await;
+        assert!(matches!(report.outcome, Outcome::Blocked(_)), "{:?}", report.outcome);
+    }
+    assert_eq!(fleet.sync(&want("a", &[], &["i-11"])).await.outcome, Outcome::Done);
+    assert_eq!(balancers(&fake), ["a vpc-1"]);
+    // It was there once, and somebody took it away.
+    let address = address(&fake);
+    fake.act_as_someone_else(|world| {
+        world.load_balancers.clear();
+        world.target_groups.clear();
+    });
+    let (anew, _) = self::fleet(&fake, "first");
+    let two = [(VPC, "vpc-2"), (Owner::ADDRESS_KEY, address.as_str())];
+    let report = anew.sync(&want("a", &two, &["i-21"])).await;
+    assert_eq!((balancers(&fake), report.addresses.len()), (vec!["a vpc-2".to_owned()], 1), "{report:?}");
 }
 
 /// `clusterctl move`: the objects are in another management cluster, which has other UIDs, and the first one forgets them.

@@ -231,7 +231,10 @@ where
         self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.clone(), key(object));
         let uid = object.metadata.uid.clone().unwrap_or_default();
         let report = match object.spec.want(owner.clone(), uid) {
-            Ok(want) => self.provider.sync(&want).await,
+            Ok(mut want) => {
+                want.parameters.extend(known_address(object));
+                self.provider.sync(&want).await
+            }
             Err(why) => {
                 let state = "What was there before is still there.";
                 let problem =
@@ -284,7 +287,7 @@ where
                 owner,
                 uid: object.metadata.uid.clone().unwrap_or_default(),
                 target: Target::Gone,
-                parameters: object.spec.place(),
+                parameters: object.spec.place().into_iter().chain(known_address(object)).collect(),
                 nodes: Arc::default(),
             };
             match self.provider.sync(&want).await.outcome {
@@ -367,6 +370,12 @@ where
     fn api(&self, object: &Thing<S, InfrastructureStatus>) -> Api<Thing<S, InfrastructureStatus>> {
         Api::namespaced_with(self.client.clone(), object.namespace(), self.objects.resource())
     }
+}
+
+/// Where it was last: what is asked for may have changed while nobody was there to see it.
+fn known_address<S>(object: &Thing<S, InfrastructureStatus>) -> Option<(String, String)> {
+    let address = Some(&object.status.address).filter(|address| !address.is_empty())?;
+    Some((Owner::ADDRESS_KEY.to_owned(), address.clone()))
 }
 
 /// Writes all of a status; `None` if the object is gone.

@@ -36,7 +36,7 @@ pub(super) fn hold(parameters: &BTreeMap<String, String>) -> (Duration, Option<S
         Err(_) => (
             USUAL_HOLD,
             Some(format!(
-                "{HOLD} is `{said}`, which is no number of seconds: members are held for {} s",
+                "spec.holdSeconds is `{said}`, which is no number of seconds: members are held for {} s",
                 USUAL_HOLD.as_secs()
             )),
         ),

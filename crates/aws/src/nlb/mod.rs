@@ -29,6 +29,7 @@ mod subnets;
 #[cfg(test)]
 mod tests;
 mod view;
+mod words;
 
 pub use adopt::{Estate, Maker};
 pub use asked::{PREFIX, TargetKind};

@@ -776,3 +776,43 @@ async fn who_does_not_come_is_asked_for_less_and_less() {
     }
     assert!(fake.counts()["DescribeTargetHealth"] >= 20, "{:?}", fake.counts());
 }
+
+/// Whoever wrote fields of an AWSNLB is told of these, and of no annotation.
+#[tokio::test]
+async fn what_is_wrong_is_named_as_it_was_written() {
+    for (key, value, field) in [
+        ("ip-address-type", "none", "spec.ipAddressType"),
+        ("name", "-a", "spec.name"),
+        ("scheme", "sideways", "spec.scheme"),
+        ("subnets", "subnet-none", "spec.subnets"),
+        ("security-groups", "sg-none", "spec.securityGroups"),
+        ("security-groups", "sg-a,sg-b,sg-c,sg-d,sg-e,sg-f", "spec.securityGroups"),
+        ("eip-allocations", "eipalloc-1", "spec.elasticAddresses"),
+        ("additional-resource-tags", "aws:a=b", "spec.tags"),
+        ("attributes", "access_logs.s3.enabled=maybe", "spec.attributes"),
+        ("nlb-target-type", "pod", "spec.targetType"),
+    ] {
+        let (fake, time) = (slow(|_| ()), Time::new());
+        let mut want = Plane::default().want("demo");
+        want.parameters.insert(format!("{PREFIX}{key}"), value.to_owned());
+        let report = provider(&fake, &time).sync(&want).await;
+        let Outcome::Blocked(problem) = report.outcome else { panic!("{key}: {:?}", report.outcome) };
+        let words = problem.to_string();
+        assert!(words.contains(&format!("{field} ")), "{key}: {words}");
+        for wrong in ["annotation", "service.beta", "Service"] {
+            assert!(!words.contains(wrong), "{key}: {words}");
+        }
+        assert_eq!(fake.mutating_calls(), 0, "{key}");
+    }
+    // What cannot be changed.
+    let (fake, time) = (slow(|_| ()), Time::new());
+    let provider = provider(&fake, &time);
+    let mut want = Plane::default().want("demo");
+    settle(&fake, &provider, &time, &want).await;
+    want.parameters.insert(format!("{PREFIX}scheme"), "internet-facing".to_owned());
+    want.parameters.insert(format!("{PREFIX}eip-allocations"), "eipalloc-1".to_owned());
+    let told = provider.sync(&want).await.told.join("\n");
+    let again = "; make another AWSNLB and have the LoadBalancer use that to change that";
+    assert!(told.contains(&format!("is internal and cannot become internet-facing{again}")), "{told}");
+    assert!(told.contains(&format!("whatever spec.elasticAddresses says{again}")), "{told}");
+}

@@ -131,19 +131,21 @@ impl Fleet {
         self.state().providers.values().cloned().collect()
     }
 
-    /// Where the load balancer of an owner is: where it was when somebody looked, or where it is wanted if there is none yet.
+    /// Where the load balancer of an owner is, or is to be if there is none yet.
     async fn home(&self, want: &Want, wanted: &Site) -> Result<Site, Outcome> {
         let owner = &want.owner;
-        let Some(known) = self.state().homes.get(owner).cloned() else {
-            return Ok(self.found(want, wanted).await?.unwrap_or_else(|| wanted.clone()));
-        };
-        let provider = self.of(owner).filter(|_| known != *wanted);
-        if provider.as_ref().is_some_and(|provider| provider.holds(owner)) {
+        let known = self.state().homes.get(owner).cloned();
+        if let Some(known) = known.filter(|known| known == wanted || self.holds(known, owner)) {
             return Ok(known);
         }
-        // Nothing came of it there.
-        provider.into_iter().for_each(|provider| provider.forget(owner));
-        Ok(wanted.clone())
+        // Nothing came of it there, or nobody could look.
+        self.of(owner).into_iter().for_each(|provider| provider.forget(owner));
+        Ok(self.found(want, wanted).await?.unwrap_or_else(|| wanted.clone()))
+    }
+
+    fn holds(&self, site: &Site, owner: &Owner) -> bool {
+        let provider = self.state().providers.get(site).cloned();
+        provider.is_some_and(|provider| provider.holds(owner))
     }
 
     /// Where the load balancer is that had the address of an owner: what says where it is wanted may have been changed while
@@ -153,11 +155,15 @@ impl Fleet {
         let Some((address, region)) = address.and_then(|address| Some((address, region_of(address)?))) else {
             return Ok(None);
         };
+        // Who looks at one VPC sees them all.
         let guess = Site { region: region.to_owned(), ..wanted.clone() };
         let provider = self.provider(&guess).await.map_err(Outcome::Blocked)?;
         let vpc = provider.vpc_at(&want.owner, address).await;
-        self.retire(&[guess.clone()].into());
-        Ok(vpc?.map(|vpc| Site { vpc, ..guess }))
+        let found = vpc.map(|vpc| vpc.map(|vpc| Site { vpc, ..guess.clone() }));
+        if !matches!(&found, Ok(found) if *found.as_ref().unwrap_or(wanted) == guess) {
+            self.retire(&[guess].into());
+        }
+        found
     }
 
     /// Takes away what an owner has, wherever that may be: where it was last, and where anything of its cluster is.

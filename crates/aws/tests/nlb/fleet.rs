@@ -215,6 +215,7 @@ async fn a_load_balancer_does_not_move() {
                 (fleet, made) = fleet_in(&regions, "first");
             }
             let address = address(&fake);
+            made.lock().unwrap().clear();
             let there = [(REGION, region), (VPC, vpc), (Owner::ADDRESS_KEY, address.as_str())];
             // Members come and go where it is.
             for (machines, expected) in [
@@ -234,18 +235,44 @@ async fn a_load_balancer_does_not_move() {
             assert_eq!(shape(&other.state()), before.1, "nothing is made where it cannot be");
             assert_eq!(fleet.look_at_all().await.unwrap(), []);
             assert!(!fleet.is_settled(&want("a", &there, &["i-11"])));
+            let mut wheres = made.lock().unwrap().clone();
+            wheres.dedup();
+            assert_eq!(wheres.len(), made.lock().unwrap().len(), "nobody is made twice: {wheres:?}");
 
             // Whoever takes it back goes on, and whoever has it deleted leaves nothing behind.
             if starts_anew {
-                (fleet, made) = fleet_in(&regions, "first");
+                fleet = fleet_in(&regions, "first").0;
             } else {
                 assert_eq!(fleet.sync(&want("a", &[], &["i-11"])).await.outcome, Outcome::Done);
             }
             assert_eq!(fleet.sync(&gone("a", &there)).await.outcome, Outcome::Done);
             assert_eq!((shape(&fake.state()), shape(&other.state())), before, "{region} {vpc}");
-            assert!(made.lock().unwrap().iter().all(|site| site.cluster == "a"));
         }
     }
+}
+
+/// Who could not look where it is does not take it for gone.
+#[tokio::test]
+async fn a_load_balancer_that_cannot_be_looked_at_does_not_move() {
+    let (fake, other) = (account_with_two_vpcs(), account_with_two_vpcs_in("eu-west-1"));
+    let regions = [("eu-central-1", &fake), ("eu-west-1", &other)];
+    let (fleet, _) = fleet_in(&regions, "first");
+    assert_eq!(fleet.sync(&want("a", &[], &["i-11"])).await.outcome, Outcome::Done);
+    let address = address(&fake);
+    let there = [(REGION, "eu-west-1"), (Owner::ADDRESS_KEY, address.as_str())];
+    let there = want("a", &there, &["i-11"]);
+    let (anew, _) = fleet_in(&regions, "first");
+    for refused in [&["DescribeLoadBalancers"][..], &["DescribeSecurityGroups"]] {
+        refused.iter().for_each(|action| fake.deny(action));
+        for _ in 0..2 {
+            let report = anew.sync(&there).await;
+            assert!(matches!(report.outcome, Outcome::Blocked(_)), "{refused:?}: {:?}", report.outcome);
+        }
+        refused.iter().for_each(|action| fake.allow(action));
+    }
+    let report = anew.sync(&there).await;
+    assert!(matches!(report.outcome, Outcome::Blocked(_)), "{:?}", report.outcome);
+    assert_eq!((balancers(&fake), balancers(&other)), (vec!["a vpc-1".to_owned()], vec![]));
 }
 
 /// Where nothing came of it, it is nowhere yet.

@@ -105,7 +105,7 @@ pub(super) async fn look(
             Look::NamedGroup(name) if name.starts_with("sg-") => drop(ids.insert(name.clone())),
             Look::NamedGroup(name) => drop(names.insert(name.clone())),
             Look::Groups(owner) => {
-                seen.push(Seen::Own(owner.clone(), own_groups(client, owner, &settings.vpc).await?))
+                seen.push(Seen::Own(owner.clone(), own_groups(client, owner, &settings.vpc).await?));
             }
             Look::Listeners(arn) => seen.push(Seen::Listeners(arn.clone(), client.listeners(arn).await?)),
             Look::Attributes(arn) => {

@@ -262,13 +262,13 @@ async fn a_load_balancer_that_cannot_be_looked_at_does_not_move() {
     let there = [(REGION, "eu-west-1"), (Owner::ADDRESS_KEY, address.as_str())];
     let there = want("a", &there, &["i-11"]);
     let (anew, _) = fleet_in(&regions, "first");
-    for refused in [&["DescribeLoadBalancers"][..], &["DescribeSecurityGroups"]] {
-        refused.iter().for_each(|action| fake.deny(action));
+    for refused in ["DescribeLoadBalancers", "DescribeSecurityGroups"] {
+        fake.deny(refused);
         for _ in 0..2 {
             let report = anew.sync(&there).await;
-            assert!(matches!(report.outcome, Outcome::Blocked(_)), "{refused:?}: {:?}", report.outcome);
+            assert!(matches!(report.outcome, Outcome::Blocked(_)), "{refused}: {:?}", report.outcome);
         }
-        refused.iter().for_each(|action| fake.allow(action));
+        fake.allow(refused);
     }
     let report = anew.sync(&there).await;
     assert!(matches!(report.outcome, Outcome::Blocked(_)), "{:?}", report.outcome);

@@ -71,6 +71,9 @@ impl Owner {
     /// The key of from whom something was taken over. It does not say whose a thing is.
     pub const ADOPTED_KEY: &'static str = "portcullis.dev/adopted";
 
+    /// The key of where clients were last known to find what is of an owner, among what is said to a provider.
+    pub const ADDRESS_KEY: &'static str = "portcullis.dev/address";
+
     /// The thing of that kind and name in that cluster.
     pub fn new(
         cluster: impl Into<String>,

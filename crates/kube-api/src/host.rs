@@ -152,6 +152,7 @@ mod tests {
             )]),
             listening: BTreeSet::from(["22/tcp".to_owned()]),
             api_server: BTreeSet::from(["10.44.0.0".parse().unwrap()]),
+            boot: "1".to_owned(),
             datapath: NodeDatapath { mode: "filter".to_owned(), up_to: Some(7), ..NodeDatapath::default() },
         };
         let object: ConfigMap = serde_json::from_value(report.patch("a", Some("1-2"))).unwrap();

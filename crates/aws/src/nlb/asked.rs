@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use portcullis_core::{Owner, Problem, Scheme};
 
+use super::words;
 use crate::model::{Attributes, Tags};
 
 /// What all annotations start with.
@@ -147,7 +148,7 @@ impl Asked {
             wrong => Err(Problem::new(
                 format!("{owner}: {}.", wrong.join("; ")),
                 "Nothing was changed.",
-                "Correct the annotation, or remove it.",
+                "Correct it, or remove it.",
             )),
         }
     }
@@ -230,7 +231,7 @@ impl Reader<'_> {
 
     fn refuse(&mut self, key: &str, why: &str) {
         let value = self.text(key).unwrap_or_default();
-        self.wrong.push(format!("annotation {PREFIX}{key} is `{value}`: {why}"));
+        self.wrong.push(format!("{} is `{value}`: {why}", words::said(self.owner, key)));
     }
 
     fn list(&self, key: &str) -> Vec<String> {
@@ -430,7 +431,8 @@ impl Reader<'_> {
         }
         let mut set = |reader: &mut Self, annotation: &str, key: &str, value: String| {
             if attributes.get(key).is_some_and(|given| *given != value) {
-                reader.refuse(annotation, &format!("`{key}` in {PREFIX}attributes says otherwise"));
+                let other = words::key(reader.owner, "attributes");
+                reader.refuse(annotation, &format!("`{key}` in {other} says otherwise"));
             }
             attributes.insert(key.to_owned(), value);
         };

@@ -16,7 +16,7 @@ use super::snapshot::{Balancer, Group, Holding, PART_KEY, Pool, Shared};
 use super::spec::{Listening, Spec, transports};
 use super::step::Step;
 use super::subnets::{self, NoSubnets};
-use super::{defaults, names, rules};
+use super::{defaults, names, rules, words};
 use crate::SecurityGroupMode;
 use crate::client::{NewListener, NewLoadBalancer, NewSubnet, NewTargetGroup, TAGGED};
 use crate::model::{Listener, Peer, Permission, Tags, Target};
@@ -110,7 +110,8 @@ fn given_group(spec: &Spec, name: &str, settings: &Settings, shared: &Shared) ->
         return Err(Unknown::Look(Look::NamedGroup(name.to_owned())));
     }
     let refused = |what: String, remedy: String| {
-        let what = format!("{}: annotation {PREFIX}security-groups names {name}, {what}.", spec.owner);
+        let said = words::said(&spec.owner, "security-groups");
+        let what = format!("{}: {said} names {name}, {what}.", spec.owner);
         Err(Unknown::Wrong(Problem::new(
             what,
             "Nothing was changed: the load balancer keeps its groups.",
@@ -123,14 +124,11 @@ fn given_group(spec: &Spec, name: &str, settings: &Settings, shared: &Shared) ->
         Some(group) if group.vpc == settings.vpc => Ok(group.id.clone()),
         Some(group) => refused(
             format!("which is in {}; the load balancer is in {}", group.vpc, settings.vpc),
-            format!(
-                "Use a group of {}, or remove the annotation to go back to a managed group.",
-                settings.vpc
-            ),
+            format!("Use a group of {}, or remove it to go back to a managed group.", settings.vpc),
         ),
         None => refused(
             "which does not exist".to_owned(),
-            "Make it, name another one, or remove the annotation to go back to a managed group.".to_owned(),
+            "Make it, name another one, or remove it from there to go back to a managed group.".to_owned(),
         ),
     }
 }
@@ -189,7 +187,7 @@ pub(super) fn present(spec: &Spec, holding: &Holding, scene: Scene<'_>) -> Next 
                 spec.owner
             ),
             "What could be done was done, and nothing was closed that is wanted.",
-            "Report it, with the Service and a record of AWS.",
+            format!("Report it, with the {} and a record of AWS.", spec.owner.kind()),
         ));
     }
     if next.problem.is_some() {
@@ -268,7 +266,8 @@ impl<'a> Decision<'a> {
                 ),
                 "Nothing was made.",
                 format!(
-                    "Name groups with {PREFIX}security-groups, set NLBSecurityGroupMode to Managed, or {}.",
+                    "Name groups with {}, set NLBSecurityGroupMode to Managed, or {}.",
+                    words::key(&self.spec.owner, "security-groups"),
                     how_targets_see_clients(self.spec)
                 ),
             ));
@@ -303,7 +302,10 @@ impl<'a> Decision<'a> {
                     self.spec.owner
                 ),
                 "Nothing of it was touched.",
-                format!("Remove it, or name the load balancer otherwise with {PREFIX}name."),
+                format!(
+                    "Remove it, or name the load balancer otherwise with {}.",
+                    words::key(&self.spec.owner, "name")
+                ),
             ));
             self.next.steps.clear();
             return;
@@ -380,7 +382,11 @@ impl<'a> Decision<'a> {
             ),
             "Nothing was changed: who may connect is as before.",
             format!(
-                "Take the change back ({PREFIX}target-group-attributes, {PREFIX}nlb-target-type, {PREFIX}ip-address-type, {PREFIX}healthcheck-port, the families or the ranges), remove the ranges if everybody may connect, or delete the Service and make it again with security groups."
+                "Take the change back ({}, the families or the ranges), remove the ranges if everybody may connect, or {} with security groups.",
+                ["target-group-attributes", "nlb-target-type", "ip-address-type", "healthcheck-port"]
+                    .map(|key| words::key(&spec.owner, key))
+                    .join(", "),
+                words::another(&spec.owner)
             ),
         ));
         true
@@ -401,12 +407,12 @@ impl<'a> Decision<'a> {
         let Some(found) = self.balancer.map(|found| &found.balancer) else { return };
         let spec = self.spec;
         let mut tell = |what: String| self.next.told.push(what);
-        let again = "delete the Service and make it again to change that";
+        let again = format!("{} to change that", words::another(&spec.owner));
         if *groups == Groups::Without
             && (spec.groups.is_some() || self.scene.settings.mode == SecurityGroupMode::Managed)
         {
             let what = if spec.groups.is_some() {
-                format!("the groups of annotation {PREFIX}security-groups cannot be used")
+                format!("the groups of {} cannot be used", words::said(&spec.owner, "security-groups"))
             } else {
                 "it has no security group".to_owned()
             };
@@ -439,8 +445,9 @@ impl<'a> Decision<'a> {
         {
             if wanted.iter().any(|address| !found.addresses.contains(address)) {
                 tell(format!(
-                    "load balancer {} keeps its addresses, whatever annotation {PREFIX}{key} says; {again}",
-                    found.name
+                    "load balancer {} keeps its addresses, whatever {} says; {again}",
+                    found.name,
+                    words::said(&spec.owner, key)
                 ));
             }
         }
@@ -991,14 +998,16 @@ impl<'a> Decision<'a> {
 /// than their own.
 fn how_targets_see_clients(spec: &Spec) -> String {
     let are_hidden = |listening: &Listening| !rules::keeps_client_addresses(spec, &listening.backend);
-    let hidden = spec.listeners.values().any(are_hidden).then(|| {
-        format!(
-            "have targets see clients with {PREFIX}target-group-attributes: preserve_client_ip.enabled=true"
-        )
-    });
+    let hidden = spec
+        .listeners
+        .values()
+        .any(are_hidden)
+        .then(|| format!("have targets see clients with {}", words::seeing_clients(&spec.owner)));
     let families = spec.dual_stack.then(|| {
         format!(
-            "serve one family with {PREFIX}ip-address-type: ipv4 (where all ranges are of IPv4, a check on another port with {PREFIX}healthcheck-port will do)"
+            "serve one family with {}: ipv4 (where all ranges are of IPv4, a check on another port with {} will do)",
+            words::key(&spec.owner, "ip-address-type"),
+            words::key(&spec.owner, "healthcheck-port")
         )
     });
     hidden.into_iter().chain(families).collect::<Vec<_>>().join(" and ")
@@ -1010,7 +1019,8 @@ fn enforcement(spec: &Spec, groups: &Groups, scene: Scene<'_>) -> Enforcement {
     let lists = spec.clients.iter().any(|peer| matches!(peer, Peer::PrefixList(_)));
     match groups {
         Groups::Given(_) => Enforcement::Not(format!(
-            "The security groups that {PREFIX}security-groups names decide alone who may connect."
+            "The security groups that {} names decide alone who may connect.",
+            words::key(&spec.owner, "security-groups")
         )),
         _ if lists => Enforcement::Not(format!(
             "Annotation {PREFIX}security-group-prefix-lists lets in others besides its source ranges."

@@ -104,7 +104,9 @@ pub(super) async fn look(
             Look::SharedGroup(id) => drop(ids.insert(id.clone())),
             Look::NamedGroup(name) if name.starts_with("sg-") => drop(ids.insert(name.clone())),
             Look::NamedGroup(name) => drop(names.insert(name.clone())),
-            Look::Groups(owner) => seen.push(Seen::Own(owner.clone(), own_groups(client, owner).await?)),
+            Look::Groups(owner) => {
+                seen.push(Seen::Own(owner.clone(), own_groups(client, owner, &settings.vpc).await?));
+            }
             Look::Listeners(arn) => seen.push(Seen::Listeners(arn.clone(), client.listeners(arn).await?)),
             Look::Attributes(arn) => {
                 seen.push(Seen::Attributes(arn.clone(), client.load_balancer_attributes(arn).await?));
@@ -147,10 +149,11 @@ pub(super) async fn look(
     Ok(seen)
 }
 
-/// The groups of an owner.
-async fn own_groups(client: &Client, owner: &Owner) -> Result<Vec<SecurityGroup>, CallError> {
+/// The groups of an owner in a VPC: what is in others is of no use here.
+async fn own_groups(client: &Client, owner: &Owner, vpc: &str) -> Result<Vec<SecurityGroup>, CallError> {
+    let pairs = owner.to_pairs().into_iter().map(|(key, value)| (tag_filter(key), vec![value]));
     let pairs: Vec<(String, Vec<String>)> =
-        owner.to_pairs().into_iter().map(|(key, value)| (tag_filter(key), vec![value])).collect();
+        pairs.chain([("vpc-id".to_owned(), vec![vpc.to_owned()])]).collect();
     let filters: Vec<(&str, &[String])> =
         pairs.iter().map(|(key, values)| (key.as_str(), values.as_slice())).collect();
     client.security_groups(&filters).await

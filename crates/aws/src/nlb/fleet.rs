@@ -7,11 +7,11 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::stream::{self, StreamExt as _};
-use portcullis_core::{
-    MemberState, Members, Outcome, Owner, PlanView, Problem, Provider as _, Report, Target, Want,
-};
+use portcullis_core::{Members, Outcome, Owner, PlanView, Problem, Provider as _, Report, Target, Want};
+use tokio::time::Instant;
 use tracing::{info, warn};
 
+use super::listing::Listing;
 use super::provider::{self, Provider};
 
 /// The VPC that a load balancer is in, among what is said to the provider.
@@ -60,8 +60,10 @@ struct Inner {
 #[derive(Debug, Default)]
 struct State {
     providers: BTreeMap<Site, Provider>,
-    /// Where owners have their load balancers.
-    sites: BTreeMap<Owner, BTreeSet<Site>>,
+    /// Where owners have their load balancers, or are about to.
+    homes: BTreeMap<Owner, Site>,
+    /// What the account has in each region, which providers read together.
+    listings: BTreeMap<String, Listing>,
 }
 
 impl fmt::Debug for Fleet {
@@ -113,57 +115,75 @@ impl Fleet {
         }
         let made = (self.0.make)(site.clone()).await?;
         info!(cluster = site.cluster, vpc = site.vpc, region = site.region, "load balancers are made here");
-        self.state().providers.insert(site.clone(), made.clone());
+        let mut state = self.state();
+        made.share(state.listings.entry(site.region.clone()).or_default().clone());
+        state.providers.insert(site.clone(), made.clone());
         Ok(made)
     }
 
-    /// Providers of an owner, as far as they are known.
-    fn of(&self, owner: &Owner) -> Vec<Provider> {
+    /// The provider of an owner, if it is known.
+    fn of(&self, owner: &Owner) -> Option<Provider> {
         let state = self.state();
-        let sites = state.sites.get(owner).into_iter().flatten();
-        sites.filter_map(|site| state.providers.get(site).cloned()).collect()
+        state.providers.get(state.homes.get(owner)?).cloned()
     }
 
     fn all(&self) -> Vec<Provider> {
         self.state().providers.values().cloned().collect()
     }
 
-    /// Notes where an owner wants its load balancer; why it cannot be there, if so. In one region AWS has one of a name, so that
-    /// it cannot be made before the old one is gone.
-    fn settle_in(&self, owner: &Owner, site: &Site) -> Option<Problem> {
-        let mut state = self.state();
-        let sites = state.sites.entry(owner.clone()).or_default();
-        if let Some(other) = sites.iter().find(|other| other.region == site.region && other.vpc != site.vpc) {
-            return Some(Problem::new(
-                format!(
-                    "{owner}: it is in {}, and cannot move to {} of the same region.",
-                    other.vpc, site.vpc
-                ),
-                "Nothing was changed.",
-                "Take the change back, or make another one beside it and have the LoadBalancer use that.",
-            ));
+    /// Where the load balancer of an owner is, or is to be if there is none yet.
+    async fn home(&self, want: &Want, wanted: &Site) -> Result<Site, Outcome> {
+        let owner = &want.owner;
+        let known = self.state().homes.get(owner).cloned();
+        if let Some(known) = known.filter(|known| known == wanted || self.holds(known, owner)) {
+            return Ok(known);
         }
-        sites.insert(site.clone());
-        None
+        // Nothing came of it there, or nobody could look.
+        self.of(owner).into_iter().for_each(|provider| provider.forget(owner));
+        Ok(self.found(want, wanted).await?.unwrap_or_else(|| wanted.clone()))
     }
 
-    /// Takes away what an owner has, wherever that may be: where it was wanted last, and where anything of its cluster is.
+    fn holds(&self, site: &Site, owner: &Owner) -> bool {
+        let provider = self.state().providers.get(site).cloned();
+        provider.is_some_and(|provider| provider.holds(owner))
+    }
+
+    /// Where the load balancer is that had the address of an owner: what says where it is wanted may have been changed while
+    /// nobody was there to see it.
+    async fn found(&self, want: &Want, wanted: &Site) -> Result<Option<Site>, Outcome> {
+        let address = want.parameters.get(Owner::ADDRESS_KEY);
+        let Some((address, region)) = address.and_then(|address| Some((address, region_of(address)?))) else {
+            return Ok(None);
+        };
+        // Who looks at one VPC sees them all.
+        let guess = Site { region: region.to_owned(), ..wanted.clone() };
+        let provider = self.provider(&guess).await.map_err(Outcome::Blocked)?;
+        let vpc = provider.vpc_at(&want.owner, address).await;
+        let found = vpc.map(|vpc| vpc.map(|vpc| Site { vpc, ..guess.clone() }));
+        if !matches!(&found, Ok(found) if *found.as_ref().unwrap_or(wanted) == guess) {
+            self.retire(&[guess].into());
+        }
+        found
+    }
+
+    /// Takes away what an owner has, wherever that may be: where it was last, and where anything of its cluster is.
     async fn take_away(&self, want: &Want) -> Report {
         let owner = &want.owner;
+        let wanted = self.site(owner, &want.parameters);
         let mut sites: BTreeSet<Site> = {
             let state = self.state();
             let known = state.providers.keys().filter(|site| site.cluster == owner.cluster());
-            known.chain(state.sites.get(owner).into_iter().flatten()).cloned().collect()
+            known.chain(state.homes.get(owner)).chain(wanted.as_ref().ok()).cloned().collect()
         };
-        match self.site(owner, &want.parameters) {
-            Ok(site) => drop(sites.insert(site)),
-            // Nothing can have been made where nobody ever said where.
-            Err(_) if sites.is_empty() => return Report::new(Outcome::Done),
-            Err(_) => {}
+        // Whatever VPC it names: that of the load balancer is found. Nothing can have been made where nobody ever said where.
+        let Some(any) = sites.first().cloned() else { return Report::new(Outcome::Done) };
+        match self.found(want, &any).await {
+            Ok(found) => sites.extend(found),
+            Err(outcome) => return Report::new(outcome),
         }
         let report = self.take_from(want, &sites).await;
         if report.outcome == Outcome::Done {
-            self.state().sites.remove(owner);
+            self.state().homes.remove(owner);
             self.retire(&sites);
         }
         report
@@ -187,9 +207,9 @@ impl Fleet {
     /// Lets go of providers that nobody wants anything of: they would look after nothing.
     fn retire(&self, sites: &BTreeSet<Site>) {
         let mut state = self.state();
-        let State { providers, sites: wanted } = &mut *state;
+        let State { providers, homes, .. } = &mut *state;
         for site in sites {
-            let is_wanted = wanted.values().any(|sites| sites.contains(site));
+            let is_wanted = homes.values().any(|home| home == site);
             if !is_wanted && providers.get(site).is_some_and(Provider::is_idle) {
                 providers.remove(site);
             }
@@ -204,15 +224,8 @@ impl portcullis_core::Provider for Fleet {
 
     fn is_settled(&self, want: &Want) -> bool {
         let Ok(site) = self.site(&want.owner, &want.parameters) else { return false };
-        let provider = {
-            let state = self.state();
-            let elsewhere = |sites: &BTreeSet<Site>| sites.iter().any(|one| *one != site);
-            if state.sites.get(&want.owner).is_some_and(elsewhere) {
-                return false;
-            }
-            state.providers.get(&site).cloned()
-        };
-        provider.is_some_and(|provider| provider.is_settled(want))
+        let is_there = self.state().homes.get(&want.owner) == Some(&site);
+        is_there && self.of(&want.owner).is_some_and(|provider| provider.is_settled(want))
     }
 
     async fn sync(&self, want: &Want) -> Report {
@@ -223,31 +236,22 @@ impl portcullis_core::Provider for Fleet {
             Ok(site) => site,
             Err(problem) => return Report::new(Outcome::Blocked(problem)),
         };
-        if let Some(problem) = self.settle_in(&want.owner, &site) {
-            return Report::new(Outcome::Blocked(problem));
-        }
-        let provider = match self.provider(&site).await {
+        let home = match self.home(want, &site).await {
+            Ok(home) => home,
+            Err(outcome) => return Report::new(outcome),
+        };
+        let before = self.state().homes.insert(want.owner.clone(), home.clone());
+        self.retire(&before.into_iter().collect());
+        let provider = match self.provider(&home).await {
             Ok(provider) => provider,
             Err(problem) => return Report::new(Outcome::Blocked(problem)),
         };
         let report = provider.sync(want).await;
-        // One that was elsewhere before goes from there, once all members serve in the new place.
-        let elsewhere: BTreeSet<Site> = {
-            let state = self.state();
-            let sites = state.sites.get(&want.owner).into_iter().flatten();
-            sites.filter(|one| **one != site).cloned().collect()
-        };
-        let comes = report.members.iter().any(|member| member.state == MemberState::Adding);
-        if report.outcome != Outcome::Done || comes || elsewhere.is_empty() {
+        if home == site {
             return report;
         }
-        let left = self.take_from(want, &elsewhere).await;
-        if left.outcome != Outcome::Done {
-            return Report { outcome: left.outcome, ..report };
-        }
-        self.state().sites.insert(want.owner.clone(), [site].into());
-        self.retire(&elsewhere);
-        report
+        // Where it is, it is looked after: its clients are there, and members come and go.
+        Report { outcome: Outcome::Blocked(immovable(&want.owner, &home, &site)), ..report }
     }
 
     async fn preview(&self, want: &Want) -> Result<PlanView, Problem> {
@@ -256,11 +260,9 @@ impl portcullis_core::Provider for Fleet {
     }
 
     fn forget(&self, owner: &Owner) {
-        for provider in self.of(owner) {
-            provider.forget(owner);
-        }
-        let sites = self.state().sites.remove(owner).unwrap_or_default();
-        self.retire(&sites);
+        self.of(owner).into_iter().for_each(|provider| provider.forget(owner));
+        let home = self.state().homes.remove(owner);
+        self.retire(&home.into_iter().collect());
     }
 
     fn forgotten(&self) -> Vec<Owner> {
@@ -268,8 +270,9 @@ impl portcullis_core::Provider for Fleet {
     }
 
     async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {
-        let all = self.all();
-        let looks = all.iter().map(portcullis_core::Provider::look_at_all);
+        let (all, now) = (self.all(), Instant::now());
+        let number = all.len();
+        let looks = all.into_iter().map(|provider| async move { provider.look_at_all_since(now).await });
         let looked: Vec<Result<Vec<Owner>, Problem>> =
             stream::iter(looks).buffer_unordered(TOGETHER).collect().await;
         let (mut wrong, mut problems) = (Vec::new(), Vec::new());
@@ -281,7 +284,7 @@ impl portcullis_core::Provider for Fleet {
         }
         // Where one region does not answer, the others are looked after.
         match problems.pop() {
-            Some(problem) if problems.len() + 1 == all.len() => Err(problem),
+            Some(problem) if problems.len() + 1 == number => Err(problem),
             Some(problem) => {
                 warn!(%problem, "some load balancers cannot be looked at");
                 Ok(wrong)
@@ -291,10 +294,55 @@ impl portcullis_core::Provider for Fleet {
     }
 
     async fn look_closely(&self, owner: &Owner) -> Result<bool, Problem> {
-        let mut wrong = false;
-        for provider in self.of(owner) {
-            wrong |= provider.look_closely(owner).await?;
+        match self.of(owner) {
+            Some(provider) => provider.look_closely(owner).await,
+            None => Ok(false),
         }
-        Ok(wrong)
+    }
+}
+
+/// The region of a load balancer that has such an address.
+fn region_of(address: &str) -> Option<&str> {
+    let labels: Vec<&str> = address.split('.').collect();
+    // `name-0123.elb.eu-central-1.amazonaws.com`, or `name-0123.eu-central-1.elb.amazonaws.com`.
+    let place = labels.iter().skip(1).position(|label| *label == "elb")? + 1;
+    let is_region = |place: usize| labels.get(place).copied().filter(|label| label.contains('-'));
+    is_region(place + 1).or_else(|| is_region(place - 1).filter(|_| place > 1))
+}
+
+/// Why a load balancer is not where it is wanted. One that went would take its clients' connections along, and its address.
+fn immovable(owner: &Owner, home: &Site, wanted: &Site) -> Problem {
+    Problem::new(
+        format!(
+            "{owner}: its load balancer is in {} of {}, and cannot move to {} of {}.",
+            home.vpc, home.region, wanted.vpc, wanted.region
+        ),
+        "It stays where it is, and goes on there.",
+        format!(
+            "Set spec.vpc to {} and spec.region to {}; or make another AWSNLB and name it in spec.infrastructureRef of the LoadBalancer: both serve, and this one drains.",
+            home.vpc, home.region
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_says_in_which_region_it_is() {
+        for (address, expected) in [
+            ("api-0123456789abcdef.elb.eu-central-1.amazonaws.com", Some("eu-central-1")),
+            ("api-0123456789abcdef.elb.cn-north-1.amazonaws.com.cn", Some("cn-north-1")),
+            ("elb-0123456789abcdef.elb.us-gov-west-1.amazonaws.com", Some("us-gov-west-1")),
+            ("api-1.us-east-1.elb.amazonaws.com", Some("us-east-1")),
+            ("api-1.elb.amazonaws.com", None),
+            ("elb.eu-central-1.example.com", None),
+            ("api.example.com", None),
+            ("192.0.2.1", None),
+            ("", None),
+        ] {
+            assert_eq!(region_of(address), expected, "{address}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! it was first known to be in no target group but for its old connections. That moment is in no database. Whoever starts
 //! anew counts from when it sees the member so, which may hold it longer, and never shorter; what it is given until bounds both.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
@@ -18,6 +18,7 @@ use super::asked::TargetKind;
 use super::settings::{MemberReports, Settings};
 use super::snapshot::{Balancer, Holding, Pool, Shared};
 use super::spec::instance_id;
+use super::step::Step;
 use super::subnets;
 use crate::model::{Target, TargetState};
 
@@ -35,12 +36,15 @@ pub(super) fn hold(parameters: &BTreeMap<String, String>) -> (Duration, Option<S
         Err(_) => (
             USUAL_HOLD,
             Some(format!(
-                "{HOLD} is `{said}`, which is no number of seconds: members are held for {} s",
+                "spec.holdSeconds is `{said}`, which is no number of seconds: members are held for {} s",
                 USUAL_HOLD.as_secs()
             )),
         ),
     }
 }
+
+/// As often at most AWS is asked of members of whom there has been nothing new for long.
+const SELDOM: Duration = Duration::from_secs(60);
 
 /// Whose members are followed, and how far they were.
 #[derive(Clone, Debug)]
@@ -51,7 +55,11 @@ pub(super) struct Followed {
     /// Since when members are known to be out, by their names.
     out: BTreeMap<String, SystemTime>,
     /// What was said of them last.
-    pub(super) said: Vec<MemberReport>,
+    said: Vec<MemberReport>,
+    /// Since when that is so.
+    unchanged: SystemTime,
+    /// When AWS was last asked of them, if it was since they are wanted so.
+    asked: Option<SystemTime>,
 }
 
 /// Where a member stands with AWS.
@@ -78,9 +86,66 @@ impl Followed {
         wanted: LoadBalancer,
         kind: TargetKind,
         hold: Duration,
+        now: SystemTime,
     ) -> Self {
-        let (out, said) = before.map(|before| (before.out, before.said)).unwrap_or_default();
-        Followed { wanted, kind, hold, out, said }
+        let Some(before) = before else {
+            let (out, said) = Default::default();
+            return Followed { wanted, kind, hold, out, said, unchanged: now, asked: None };
+        };
+        // Whoever wants something else waits for it from now on.
+        let is_news = before.wanted != wanted || before.kind != kind;
+        let (unchanged, asked) = if is_news { (now, None) } else { (before.unchanged, before.asked) };
+        Followed { wanted, kind, hold, out: before.out, said: before.said, unchanged, asked }
+    }
+
+    /// What was said of them last.
+    pub(super) fn said(&self) -> &[MemberReport] {
+        &self.said
+    }
+
+    /// This is said of them now.
+    pub(super) fn say(&mut self, reports: &[MemberReport], now: SystemTime) {
+        if self.said != reports {
+            self.said = reports.to_vec();
+            self.unchanged = now;
+        }
+    }
+
+    /// AWS was asked of them.
+    pub(super) fn asked(&mut self, now: SystemTime) {
+        self.asked = Some(now);
+    }
+
+    /// Whether it is time to ask AWS of them. Somebody who asks every few seconds waits for members that do not come: one may
+    /// never. The longer nothing changes, the less often AWS is asked. Who leaves is waited for by a machine, and for a bounded
+    /// time; and where all is well, whoever asks has a reason to.
+    pub(super) fn is_due(&self, now: SystemTime) -> bool {
+        let is_any = |states: &[MemberState]| self.said.iter().any(|one| states.contains(&one.state));
+        let waits =
+            is_any(&[MemberState::Adding]) && !is_any(&[MemberState::Disabling, MemberState::Draining]);
+        let Some(asked) = self.asked.filter(|_| waits) else { return true };
+        let pause = now.duration_since(self.unchanged).unwrap_or_default() / 4;
+        now.duration_since(asked).unwrap_or(SELDOM) >= pause.min(SELDOM)
+    }
+
+    /// Takes out who is not to serve any more, as far as that is known: whatever else cannot be done, they do not wait for it.
+    /// Others ask somebody to leave only while somebody else serves.
+    pub(super) fn let_go(&self, holding: &Holding) -> Vec<Step> {
+        let of = |serves: bool| -> BTreeSet<SmolStr> {
+            let members = self.wanted.members().iter();
+            let members = members.filter(|member| (member.duty() == Duty::Serve) == serves);
+            members.filter_map(|member| ids(member, self.kind).ok()).flatten().collect()
+        };
+        let (serving, leaving) = (of(true), of(false));
+        let is_kind = |pool: &&Pool| pool.group.kind == self.kind.as_str();
+        let pools = holding.pools.values().filter(is_kind);
+        let steps = pools.filter_map(|pool| {
+            let there = pool.members().unwrap_or_default();
+            let leaves = |target: &&&Target| leaving.contains(&target.id) && !serving.contains(&target.id);
+            let targets: Vec<Target> = there.iter().filter(leaves).map(|target| (*target).clone()).collect();
+            (!targets.is_empty()).then(|| Step::Deregister { pool: pool.group.arn.clone(), targets })
+        });
+        steps.collect()
     }
 
     /// Some were taken out just now: their time counts from here, whoever had put them back.
@@ -261,7 +326,7 @@ fn state(
     };
     let by = duty.by().unwrap_or(now);
     let is_over = now >= by;
-    let free = since.map_or(by, |since| since + hold).min(by);
+    let held = since.map_or(by, |since| since + hold);
     match standing {
         // It never was one that is sent to.
         Standing::Unfit(_) => (gone, None),
@@ -273,8 +338,16 @@ fn state(
             (gone, Some("AWS lets connections of it end, and its time is over".to_owned()))
         }
         Standing::Draining => (going, Some("AWS lets its connections end".to_owned())),
-        Standing::Out if now >= free => (gone, None),
-        Standing::Out => (going, Some(format!("AWS may send new connections to it until {}", at(free)))),
+        Standing::Out if now >= held => (gone, None),
+        Standing::Out => {
+            let told = format!("AWS may send new connections to it until {}", at(held));
+            // What it is given is not enough: who is told can give it more.
+            match (is_over, held > by) {
+                (true, _) => (gone, Some(format!("{told}, and its time is over"))),
+                (false, true) => (going, Some(format!("{told}, and its time is over at {}", at(by)))),
+                (false, false) => (going, Some(told)),
+            }
+        }
     }
 }
 
@@ -346,6 +419,7 @@ mod tests {
     fn who_leaves_is_removed_once_it_is_out_and_held() {
         let over = "AWS lets connections of it end, and its time is over";
         let held = "AWS may send new connections to it until 1970-01-01T00:02:10Z";
+        let cut = "AWS may send new connections to it until 1970-01-01T00:03:40Z, and its time is over";
         for (standing, since, now, expected) in [
             (Standing::Unwell(why("")), None, 20, "going it is not deregistered yet".to_owned()),
             // However late it is: it may get connections at any moment.
@@ -358,14 +432,11 @@ mod tests {
             (Standing::Out, Some(10), 20, format!("going {held}")),
             (Standing::Out, Some(10), 129, format!("going {held}")),
             (Standing::Out, Some(10), 130, "gone".to_owned()),
-            // Whoever starts anew late counts from then, and no longer than it is given.
-            (
-                Standing::Out,
-                Some(100),
-                149,
-                "going AWS may send new connections to it until 1970-01-01T00:02:30Z".to_owned(),
-            ),
-            (Standing::Out, Some(100), 150, "gone".to_owned()),
+            // Whoever starts anew late counts from then, and no longer than it is given; that it is cut short is told.
+            (Standing::Out, Some(100), 149, format!("going {cut} at 1970-01-01T00:02:30Z")),
+            (Standing::Out, Some(100), 150, format!("gone {cut}")),
+            (Standing::Out, Some(30), 150, "gone".to_owned()),
+            (Standing::Out, Some(100), 220, "gone".to_owned()),
             (Standing::Unfit(why("")), None, 20, "gone".to_owned()),
             (Standing::Unknown, Some(10), 140, "going it is not known how AWS has it".to_owned()),
         ] {

@@ -8,6 +8,7 @@ mod decide;
 mod defaults;
 mod execute;
 mod fleet;
+mod listing;
 mod look;
 mod members;
 mod names;
@@ -28,6 +29,7 @@ mod subnets;
 #[cfg(test)]
 mod tests;
 mod view;
+mod words;
 
 pub use adopt::{Estate, Maker};
 pub use asked::{PREFIX, TargetKind};

@@ -1,7 +1,7 @@
 //! The loop around the decisions: look, decide, do, and again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -16,6 +16,7 @@ use super::asked::{Asked, TargetKind};
 use super::clock::Clock;
 use super::decide::{self, Next};
 use super::execute::{self, Seen};
+use super::listing::{Listing, Reading};
 use super::look::Look;
 use super::members::{self, Followed};
 use super::node_side::NodeSide;
@@ -48,6 +49,8 @@ struct Inner {
     client: Client,
     settings: Settings,
     clock: Clock,
+    /// What is read once for all who look after load balancers in the same place.
+    listing: OnceLock<Listing>,
     state: Mutex<State>,
     /// Who holds it does what is shared by all.
     shared: tokio::sync::Mutex<()>,
@@ -63,6 +66,8 @@ struct State {
     /// The sets of machines that load balancers send to: few, since most send to all nodes.
     machines: Vec<Arc<Machines>>,
     tags: KnownTags,
+    /// Whether whose everything else is has to be read again.
+    others_anew: bool,
     /// When objects were changed by us.
     changed: BTreeMap<String, Instant>,
     /// Those of them of which it is not known how they are.
@@ -186,10 +191,16 @@ impl Provider {
             client,
             settings,
             clock,
+            listing: OnceLock::new(),
             state: Mutex::default(),
             shared: tokio::sync::Mutex::default(),
             looking: tokio::sync::Mutex::default(),
         }))
+    }
+
+    /// Reads what others read, too, by the same account and in the same region. It is too late for who looked already.
+    pub(super) fn share(&self, listing: Listing) {
+        let _ = self.0.listing.set(listing);
     }
 
     /// How it calls.
@@ -206,6 +217,21 @@ impl Provider {
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         state.wanted.present.is_empty() && state.wanted.gone.is_empty()
+    }
+
+    /// The VPC of the load balancer that has an address, if there is one.
+    pub(super) async fn vpc_at(&self, owner: &Owner, address: &str) -> Result<Option<String>, Outcome> {
+        let found = self.listing().vpc_at(&self.0.client, address).await;
+        found.map_err(|error| failed(owner, &error))
+    }
+
+    /// Whether anything is here of an owner, as far as is known.
+    pub(super) fn holds(&self, owner: &Owner) -> bool {
+        self.state().snapshot.holdings.contains_key(owner)
+    }
+
+    fn listing(&self) -> &Listing {
+        self.0.listing.get_or_init(Listing::default)
     }
 
     /// What every owner has. With `members`, it is also looked at who is sent to, which takes a call for each target group.
@@ -272,28 +298,81 @@ impl Provider {
         }
         let (kind, _) = Asked::members(&want.parameters);
         let (hold, told) = members::hold(&want.parameters);
-        // One that did not run yet is looked at again: somebody waits for it.
-        let serving = wanted.members().iter().filter(|member| member.duty() == Duty::Serve);
-        let shared = &mut state.snapshot.shared;
+        let followed = Followed::new(before, wanted.clone(), kind, hold, self.0.clock.now());
+        state.followed.insert(want.owner.clone(), followed);
+        told
+    }
+
+    /// Looks at the members of an owner that somebody waits for, and takes out those of them that are not to serve any more:
+    /// whatever stands in the way of everything else, they do not wait for that.
+    async fn look_after_members(&self, owner: &Owner) -> Result<(), CallError> {
+        let is_due = {
+            let state = self.state();
+            let Some(followed) = state.followed.get(owner) else { return Ok(()) };
+            followed.is_due(self.0.clock.now())
+        };
+        if self.state().looked.is_none() {
+            self.look_at_everything(Instant::now()).await?;
+        }
+        if is_due {
+            self.look_for_machines(owner);
+            self.look_at_members(owner).await?;
+        }
+        let steps = {
+            let state = self.state();
+            let holding = state.snapshot.holdings.get(owner);
+            let followed = state.followed.get(owner);
+            followed.zip(holding).map(|(followed, holding)| followed.let_go(holding)).unwrap_or_default()
+        };
+        // It is still to be done, and is told of where that is.
+        if let Err(error) = self.perform(owner, &steps).await {
+            warn!(%owner, %error, "who leaves could not be deregistered");
+            self.state().doubt(owner);
+        }
+        Ok(())
+    }
+
+    /// One that did not run yet is looked at again: somebody waits for it.
+    fn look_for_machines(&self, owner: &Owner) {
+        let mut state = self.state();
+        let State { followed, snapshot, .. } = &mut *state;
+        let Some(followed) = followed.get(owner) else { return };
+        let serving = followed.wanted.members().iter().filter(|member| member.duty() == Duty::Serve);
+        let shared = &mut snapshot.shared;
         for id in serving.filter_map(|member| super::spec::instance_id(member.reference()?)) {
             if !shared.instances.contains_key(id) {
                 shared.looked_for.remove(id);
             }
         }
-        let followed = Followed::new(before, wanted.clone(), kind, hold);
-        state.followed.insert(want.owner.clone(), followed);
-        told
     }
 
     /// Looks at how members do that somebody waits for: one call for each target group.
     async fn look_at_members(&self, owner: &Owner) -> Result<(), CallError> {
         let looks: BTreeSet<Look> = {
-            let state = self.state();
-            let holding = state.snapshot.holdings.get(owner).filter(|_| state.followed.contains_key(owner));
-            let Some(holding) = holding else { return Ok(()) };
+            let mut state = self.state();
+            let State { followed, snapshot, .. } = &mut *state;
+            let Some(followed) = followed.get_mut(owner) else { return Ok(()) };
+            let Some(holding) = snapshot.holdings.get(owner) else { return Ok(()) };
+            followed.asked(self.0.clock.now());
             holding.pools.keys().map(|arn| Look::Targets(arn.clone())).collect()
         };
         self.look(&looks).await
+    }
+
+    /// Looks at those of which it is not known any more how they do: where AWS refuses something, who leaves is waited for.
+    async fn look_at_doubted_members(&self, owner: &Owner) {
+        let looks: BTreeSet<Look> = {
+            let state = self.state();
+            let holding = state.snapshot.holdings.get(owner).filter(|_| state.followed.contains_key(owner));
+            let pools = holding.iter().flat_map(|holding| &holding.pools);
+            pools
+                .filter(|(_, pool)| pool.targets.is_none())
+                .map(|(arn, _)| Look::Targets(arn.clone()))
+                .collect()
+        };
+        if let Err(error) = self.look(&looks).await {
+            warn!(%owner, %error, "it is not known how its members do");
+        }
     }
 
     /// Where the members of an owner are, as far as that is known, and as it was said last.
@@ -309,7 +388,7 @@ impl Provider {
         let balancer = decide::balancer(holding, &name.unwrap_or_else(|| names::load_balancer(owner)));
         let now =
             followed.look(holding, balancer, (&state.snapshot.shared, &self.0.settings), self.0.clock.now());
-        (now, followed.said.clone())
+        (now, followed.said().to_vec())
     }
 
     /// Says where members are.
@@ -317,7 +396,7 @@ impl Provider {
         let mut state = self.state();
         let (now, _) = self.members_of(&mut state, owner);
         if let Some(followed) = state.followed.get_mut(owner) {
-            followed.said.clone_from(&now);
+            followed.say(&now, self.0.clock.now());
         }
         now
     }
@@ -717,17 +796,10 @@ impl Provider {
         first
     }
 
-    /// What was read of whose objects are. It is read again for owners of whom nobody says anything: what they have may
-    /// have been given away.
-    fn known_tags(&self, state: &State) -> KnownTags {
-        let mut known = state.tags.clone();
-        for owner in self.unwanted(state) {
-            let Some(holding) = state.snapshot.holdings.get(owner) else { continue };
-            for arn in holding.balancers.keys().chain(holding.pools.keys()) {
-                known.remove(arn);
-            }
-        }
-        known
+    /// Of what it is read again whose it is: of owners of whom nobody says anything. What they have may have been given away.
+    fn doubted_tags(&self, state: &State) -> BTreeSet<String> {
+        let holdings = self.unwanted(state).filter_map(|owner| state.snapshot.holdings.get(owner));
+        holdings.flat_map(|holding| holding.balancers.keys().chain(holding.pools.keys())).cloned().collect()
     }
 
     /// Owners that have something, and of whom nobody said anything. What all share is wanted as long as anybody is there.
@@ -754,9 +826,7 @@ impl Provider {
             {
                 return Ok(());
             }
-            // What was of others is read again.
-            let cluster = &self.0.settings.cluster;
-            state.tags.retain(|_, tags| owner_of(tags, cluster).is_some());
+            state.others_anew = true;
         }
         self.look_at_everything(Instant::now()).await
     }
@@ -764,17 +834,26 @@ impl Provider {
     /// Looks at everything, unless somebody did since then.
     async fn look_at_everything(&self, since: Instant) -> Result<(), CallError> {
         let _held = self.0.looking.lock().await;
-        let (known, others) = {
+        let (known, others, reading) = {
             let state = self.state();
             if state.looked.is_some_and(|looked| looked >= since) {
                 return Ok(());
             }
-            (self.known_tags(&state), state.looked.map(|_| Known::of(&state.snapshot.shared)))
+            let reading = match state.looked {
+                Some(_) => Reading::since(since),
+                None => Reading::of_late(),
+            };
+            let doubted = self.doubted_tags(&state);
+            let reading = Reading { doubted, others: state.others_anew, ..reading };
+            (state.tags.clone(), state.looked.map(|_| Known::of(&state.snapshot.shared)), reading)
         };
         let start = Instant::now();
+        let listing = (self.listing(), &reading);
         let found =
-            refresh::look_at_everything(&self.0.client, &self.0.settings, &known, others.as_ref()).await?;
+            refresh::look_at_everything(&self.0.client, &self.0.settings, listing, &known, others.as_ref());
+        let found = found.await?;
         let mut state = self.state();
+        state.others_anew &= !reading.others;
         let recent = state.recent();
         let state = &mut *state;
         found.take_in(&self.0.settings.cluster, &mut state.snapshot, &mut state.tags, &recent);
@@ -824,14 +903,15 @@ impl portcullis_core::Provider for Provider {
         if let Err(error) = self.look_for_adopted(want).await {
             return stopped(failed(&want.owner, &error));
         }
+        if let Err(error) = self.look_after_members(owner).await {
+            return stopped(failed(owner, &error));
+        }
         let told = match self.take(want) {
             Ok(told) => told,
             Err(problem) => return stopped(Outcome::Blocked(problem)),
         };
-        if let Err(error) = self.look_at_members(owner).await {
-            return stopped(failed(owner, &error));
-        }
         let (outcome, next) = self.work(owner).await;
+        self.look_at_doubted_members(owner).await;
         let addresses = self.addresses(owner);
         if let Some(said) = &next.enforcement {
             self.state().said.insert(want.owner.clone(), said.clone());
@@ -880,7 +960,18 @@ impl portcullis_core::Provider for Provider {
     }
 
     async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {
-        self.look_at_everything(Instant::now()).await.map_err(|error| unseen(&error))?;
+        self.look_at_all_since(Instant::now()).await
+    }
+
+    async fn look_closely(&self, owner: &Owner) -> Result<bool, Problem> {
+        self.look_at(owner).await.map_err(|error| unseen(&error))
+    }
+}
+
+impl Provider {
+    /// Looks at everything by few calls. What was read since then is not read again.
+    pub(super) async fn look_at_all_since(&self, since: Instant) -> Result<Vec<Owner>, Problem> {
+        self.look_at_everything(since).await.map_err(|error| unseen(&error))?;
         // Without these nothing can be said of anybody. They are left to be looked at again when somebody was refused.
         let is_wanted = !self.state().wanted.present.is_empty();
         if is_wanted {
@@ -913,10 +1004,6 @@ impl portcullis_core::Provider for Provider {
             return Ok(state.wanted.present.keys().take(1).cloned().collect());
         }
         Ok(wrong)
-    }
-
-    async fn look_closely(&self, owner: &Owner) -> Result<bool, Problem> {
-        self.look_at(owner).await.map_err(|error| unseen(&error))
     }
 }
 

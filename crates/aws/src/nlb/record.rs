@@ -7,8 +7,10 @@ use aws_smithy_types::DateTime;
 use aws_smithy_types::date_time::Format;
 use futures_util::future::join_all;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use super::execute::{self, Seen};
+use super::listing::{Listing, Ours, Reading};
 use super::look::Look;
 use super::provider::Provider;
 use super::refresh::{self, Again, Everything, KnownTags, owner_of};
@@ -157,8 +159,9 @@ impl Record {
 
     /// The load balancers and target groups of the cluster, by what is written on them.
     async fn look_at_ours(&mut self, client: &Client, settings: &Settings) -> Result<(), CallError> {
-        let (balancers, pools, mut tags) =
-            refresh::look_at_balancers(client, settings, &KnownTags::new()).await?;
+        let reading = Reading::since(Instant::now());
+        let Ours { balancers, pools, mut tags } =
+            Listing::default().ours(client, settings, &KnownTags::new(), &reading).await?;
         let mut ours =
             |arn: &str| tags.remove(arn).filter(|tags| owner_of(tags, &settings.cluster).is_some());
         for balancer in balancers {

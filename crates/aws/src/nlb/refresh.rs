@@ -6,6 +6,7 @@ use std::sync::Arc;
 use portcullis_core::Owner;
 
 use super::execute::{self, Seen, tag_filter};
+use super::listing::{Listing, Ours, Reading};
 use super::look::Look;
 use super::rules;
 use super::settings::Settings;
@@ -21,7 +22,7 @@ pub(super) struct Everything {
     pub(super) pools: Vec<TargetGroup>,
     /// Groups of others that are known.
     pub(super) others: Vec<SecurityGroup>,
-    /// What is written on load balancers and target groups that were not known.
+    /// What is written on load balancers and target groups.
     pub(super) tags: BTreeMap<String, Tags>,
     /// What was known before, as it is now.
     pub(super) again: Again,
@@ -63,13 +64,16 @@ pub(super) type KnownTags = BTreeMap<String, Tags>;
 pub(super) async fn look_at_everything(
     client: &Client,
     settings: &Settings,
+    (listing, reading): (&Listing, &Reading),
     known: &KnownTags,
     others: Option<&Known>,
 ) -> Result<Everything, CallError> {
     let mut again = Again::default();
     let (groups, shared) = if let Some(others) = others {
         let cluster = vec![settings.cluster.clone()];
-        let groups = client.security_groups(&[(&tag_filter(Owner::CLUSTER_KEY), &cluster)]).await?;
+        let vpc = vec![settings.vpc.clone()];
+        let filters: [(&str, &[String]); 2] = [(&tag_filter(Owner::CLUSTER_KEY), &cluster), ("vpc-id", &vpc)];
+        let groups = client.security_groups(&filters).await?;
         let mut shared = Vec::new();
         for some in others.groups.iter().cloned().collect::<Vec<_>>().chunks(200) {
             shared.extend(client.security_groups(&[("group-id", some)]).await?);
@@ -84,29 +88,9 @@ pub(super) async fn look_at_everything(
         let vpc = vec![settings.vpc.clone()];
         own_and_marked(client.security_groups(&[("vpc-id", &vpc)]).await?, &settings.cluster)
     };
-    let (balancers, pools, tags) = look_at_balancers(client, settings, known).await?;
+    // Last, as others may have read it a while ago: what is changed from now on is newer.
+    let Ours { balancers, pools, tags } = listing.ours(client, settings, known, reading).await?;
     Ok(Everything { groups, balancers, pools, others: shared, tags, again })
-}
-
-/// Load balancers and target groups of the VPC, and what is written on those that are not known.
-pub(super) async fn look_at_balancers(
-    client: &Client,
-    settings: &Settings,
-    known: &KnownTags,
-) -> Result<(Vec<LoadBalancer>, Vec<TargetGroup>, BTreeMap<String, Tags>), CallError> {
-    let in_vpc = |vpc: &str| vpc.is_empty() || vpc == settings.vpc;
-    let balancers: Vec<LoadBalancer> = client
-        .load_balancers()
-        .await?
-        .into_iter()
-        .filter(|found| found.kind == "network" && in_vpc(&found.vpc))
-        .collect();
-    let pools: Vec<TargetGroup> =
-        client.target_groups().await?.into_iter().filter(|found| in_vpc(&found.vpc)).collect();
-    let arns = balancers.iter().map(|found| &found.arn).chain(pools.iter().map(|found| &found.arn));
-    let unknown: Vec<String> = arns.filter(|arn| !known.contains_key(*arn)).cloned().collect();
-    let tags = client.tags(&unknown).await?;
-    Ok((balancers, pools, tags))
 }
 
 /// Of all groups of a VPC those that are ours, and those of others that have rules of ours.
@@ -131,12 +115,7 @@ impl Everything {
         tags: &mut KnownTags,
         recent: &Recent,
     ) {
-        // Of others it is enough to know that they are: there may be very many, and many who look after a cluster each.
-        let kept = self.tags.into_iter().map(|(arn, found)| {
-            let is_own = owner_of(&found, cluster).is_some();
-            (arn, if is_own { found } else { Tags::new() })
-        });
-        tags.extend(kept);
+        tags.extend(self.tags);
         let arns =
             self.balancers.iter().map(|found| &found.arn).chain(self.pools.iter().map(|pool| &pool.arn));
         let arns: BTreeSet<&String> = arns.collect();

@@ -14,6 +14,7 @@ use super::asked::{Asked, Health, PREFIX, TargetKind};
 use super::members;
 use super::names;
 use super::settings::{MemberReports, NodeRules, Settings};
+use super::words;
 use crate::ProbeMode;
 use crate::model::{Attributes, HealthCheck, Peer, Tags};
 
@@ -173,8 +174,8 @@ impl Spec {
             Problem::new(format!("{owner}: {what}."), "Nothing was changed.", remedy)
         };
         if self.scheme == Scheme::Internal && !self.allocations.is_empty() {
-            let what =
-                format!("annotation {PREFIX}eip-allocations is for load balancers that face the internet");
+            let said = words::said(owner, "eip-allocations");
+            let what = format!("{said} is for load balancers that face the internet");
             return Err(refused(what, "Remove it, or make the load balancer internet-facing."));
         }
         if self.scheme == Scheme::InternetFacing && !self.private_addresses.is_empty() {
@@ -186,7 +187,8 @@ impl Spec {
         let most = settings.groups_per_load_balancer - usize::from(shared);
         if let Some(groups) = self.groups.as_ref().filter(|groups| groups.len() > most) {
             let what = format!(
-                "annotation {PREFIX}security-groups names {} groups, and there is room for {most}: {}",
+                "{} names {} groups, and there is room for {most}: {}",
+                words::said(owner, "security-groups"),
                 groups.len(),
                 groups.join(", ")
             );
@@ -196,8 +198,10 @@ impl Spec {
             let health = &listening.backend.health;
             if health.timeout > health.interval {
                 let what = format!(
-                    "annotation {PREFIX}healthcheck-timeout is `{}`: it is longer than the interval of {} s",
-                    health.timeout, health.interval
+                    "{} is `{}`: it is longer than the interval of {} s",
+                    words::said(owner, "healthcheck-timeout"),
+                    health.timeout,
+                    health.interval
                 );
                 return Err(refused(what, "Correct it, or set the interval, too."));
             }
@@ -208,7 +212,7 @@ impl Spec {
                 );
                 return Err(refused(
                     what,
-                    &format!("Remove the port, or set {PREFIX}ip-address-type to `ipv4`."),
+                    &format!("Remove the port, or set {} to `ipv4`.", words::key(owner, "ip-address-type")),
                 ));
             }
         }
@@ -225,13 +229,16 @@ fn check_families(
     let mut six = listeners.iter().filter(|(_, listening)| listening.backend.ip_address_type == "ipv6");
     let Some((port, _)) = six.next() else { return Ok(()) };
     let why = match asked {
-        Some(_) => format!("annotation {PREFIX}ip-address-type is `ipv4`"),
+        Some(_) => format!("{} is `ipv4`", words::said(owner, "ip-address-type")),
         None => "the load balancer is for IPv4 alone".to_owned(),
     };
     Err(Problem::new(
         format!("{owner}: {why}, and the targets of port {port} have addresses of IPv6 alone."),
         "Nothing was changed.",
-        format!("Set {PREFIX}ip-address-type to `dualstack`, or give the pods addresses of IPv4."),
+        format!(
+            "Set {} to `dualstack`, or give the targets addresses of IPv4.",
+            words::key(owner, "ip-address-type")
+        ),
     ))
 }
 

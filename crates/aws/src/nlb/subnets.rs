@@ -5,11 +5,11 @@ use std::net::IpAddr;
 
 use portcullis_core::{Problem, Scheme};
 
-use super::asked::PREFIX;
 use super::look::Look;
 use super::settings::Settings;
 use super::snapshot::Shared;
 use super::spec::Spec;
+use super::words;
 use crate::client::NewSubnet;
 use crate::model::{RouteTable, Subnet};
 
@@ -30,14 +30,18 @@ pub(super) fn choose(spec: &Spec, shared: &Shared, settings: &Settings) -> Resul
         if !addresses.is_empty() && addresses.len() != subnets.len() {
             return Err(NoSubnets::Problem(Problem::new(
                 format!(
-                    "{}: annotation {PREFIX}{key} has {} entries, and the load balancer gets {} subnets: {}.",
+                    "{}: {} has {} entries, and the load balancer gets {} subnets: {}.",
                     spec.owner,
+                    words::said(&spec.owner, key),
                     addresses.len(),
                     subnets.len(),
                     subnets.join(", ")
                 ),
                 "Nothing was made.",
-                format!("Give one for each subnet, or name the subnets with {PREFIX}subnets."),
+                format!(
+                    "Give one for each subnet, or name the subnets with {}.",
+                    words::key(&spec.owner, "subnets")
+                ),
             )));
         }
     }
@@ -54,7 +58,7 @@ pub(super) fn choose(spec: &Spec, shared: &Shared, settings: &Settings) -> Resul
 pub(super) fn given(spec: &Spec, shared: &Shared, settings: &Settings) -> Result<Vec<String>, NoSubnets> {
     let Some(known) = &shared.subnets else { return Err(NoSubnets::Look(Look::Subnets)) };
     let refused = |what: String, remedy: &str| {
-        let what = format!("{}: annotation {PREFIX}subnets {what}.", spec.owner);
+        let what = format!("{}: {} {what}.", spec.owner, words::said(&spec.owner, "subnets"));
         Err(NoSubnets::Problem(Problem::new(what, "Nothing was changed.", remedy)))
     };
     let (mut ids, mut zones) = (Vec::new(), BTreeMap::new());
@@ -129,7 +133,7 @@ fn found(spec: &Spec, shared: &Shared, settings: &Settings) -> Result<Vec<String
                 spec.owner, settings.vpc
             ),
             "Nothing was made.",
-            format!("Tag subnets with {role}=1, or name them with {PREFIX}subnets."),
+            format!("Tag subnets with {role}=1, or name them with {}.", words::key(&spec.owner, "subnets")),
         )));
     }
     Ok(best.into_values().map(|(_, _, subnet)| subnet.id.clone()).collect())

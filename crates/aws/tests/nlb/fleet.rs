@@ -130,8 +130,53 @@ async fn each_cluster_is_where_it_says() {
     assert_eq!(balancers(&fake), ["a vpc-1", "c vpc-2"]);
     fake.clear_calls();
     fleet.look_at_all().await.unwrap();
-    let looked = fake.counts()["DescribeLoadBalancers"];
+    let looked = fake.counts()["DescribeSubnets"];
     assert_eq!(looked, 2, "nobody looks after what is gone");
+}
+
+/// What AWS lists is everybody's: it is read once for all clusters, and whose each is, too.
+#[tokio::test]
+async fn many_clusters_in_one_vpc_read_what_there_is_once() {
+    let fake = account_with_two_vpcs();
+    let (fleet, made) = fleet(&fake, "first");
+    let names: Vec<String> = (0..30).map(|number| format!("c{number}")).collect();
+    let counts = || {
+        let counts = fake.counts();
+        fake.clear_calls();
+        ["DescribeLoadBalancers", "DescribeTargetGroups", "DescribeTags"]
+            .map(|action| counts.get(action).copied().unwrap_or_default())
+    };
+    let sync = async |fleet: &Fleet| {
+        for name in &names {
+            assert_eq!(fleet.sync(&want(name, &[], &["i-11"])).await.outcome, Outcome::Done);
+        }
+        counts()
+    };
+    let new = sync(&fleet).await;
+    assert_eq!(made.lock().unwrap().len(), names.len());
+    assert_eq!(balancers(&fake).len(), names.len());
+    // Whose something new is, is asked by who made it, and by nobody else.
+    assert!(new[0] <= 2 && new[1] <= 2 && new[2] <= 2 * names.len(), "{new:?}");
+    assert_eq!(sync(&fleet).await, [0; 3]);
+    assert_eq!(fleet.look_at_all().await.unwrap(), []);
+    let rest = counts();
+    assert_eq!((rest[0], rest[1]), (1, 1));
+    assert!(rest[2] <= 4, "60 objects, 20 by each call, and what the first one had made: {rest:?}");
+    assert_eq!(fleet.look_at_all().await.unwrap(), []);
+    assert_eq!(counts(), [1, 1, 0], "and it is known from then on");
+
+    // Who starts anew with all of them there.
+    let (anew, _) = self::fleet(&fake, "first");
+    assert_eq!(sync(&anew).await, [1, 1, 3]);
+    assert_eq!(anew.look_at_all().await.unwrap(), []);
+    assert_eq!(counts(), [1, 1, 0]);
+    // What others change is found all the same, of each.
+    fake.act_as_someone_else(|world| world.load_balancers.clear());
+    assert_eq!(anew.look_at_all().await.unwrap().len(), names.len());
+    for name in &names {
+        assert_eq!(anew.sync(&want(name, &[], &["i-11"])).await.outcome, Outcome::Done);
+    }
+    assert_eq!(balancers(&fake).len(), names.len());
 }
 
 #[tokio::test]
@@ -147,35 +192,110 @@ async fn who_starts_anew_finds_what_is_to_go() {
     assert_eq!(anew.sync(&gone("b", &[])).await.outcome, Outcome::Done);
 }
 
-#[tokio::test]
-async fn a_load_balancer_moves_to_another_region() {
-    let (fake, other) = (account_with_two_vpcs(), account_with_two_vpcs_in("eu-west-1"));
-    let (fleet, _) = fleet_in(&[("eu-central-1", &fake), ("eu-west-1", &other)], "first");
-    let here = want("a", &[], &["i-11"]);
-    assert_eq!(fleet.sync(&here).await.outcome, Outcome::Done);
-    let there = [(REGION, "eu-west-1"), (VPC, "vpc-2")];
-    // Nobody serves there, since its machine is not there: the old one stays.
-    let nobody = fleet.sync(&want("a", &there, &["i-11"])).await;
-    assert_eq!((nobody.outcome.clone(), states(&nobody)), (Outcome::Done, vec!["one adding".to_owned()]));
-    assert_eq!(nobody.members[0].told.as_deref(), Some("its instance i-11 is in vpc-1, and not in vpc-2"));
-    assert_eq!(balancers(&fake), ["a vpc-1"]);
-    let new = fleet.sync(&want("a", &there, &["i-21"])).await;
-    assert_eq!((new.outcome.clone(), states(&new)), (Outcome::Done, vec!["one adding".to_owned()]));
-    assert_eq!(
-        (balancers(&fake), balancers(&other)),
-        (vec!["a vpc-1".to_owned()], vec!["a vpc-2".to_owned()])
-    );
-    assert_eq!(states(&fleet.sync(&want("a", &there, &["i-21"])).await), ["one active"]);
-    assert_eq!((balancers(&fake), balancers(&other)), (vec![], vec!["a vpc-2".to_owned()]));
-    assert!(fleet.is_settled(&want("a", &there, &["i-21"])) && !fleet.is_settled(&here));
+/// Where clients find a load balancer, as whoever asks for it has noted it.
+fn address(fake: &Fake) -> String {
+    fake.state().load_balancers.values().next().unwrap().dns_name.clone()
+}
 
-    // In one region there is one of a name.
-    let refused = fleet.sync(&want("a", &[(REGION, "eu-west-1"), (VPC, "vpc-1")], &["i-11"])).await;
-    let Outcome::Blocked(problem) = refused.outcome else { panic!("{:?}", refused.outcome) };
-    assert!(problem.what.contains("it is in vpc-2, and cannot move to vpc-1"), "{}", problem.what);
-    assert_eq!(balancers(&other), ["a vpc-2"]);
-    assert_eq!(fleet.sync(&gone("a", &there)).await.outcome, Outcome::Done);
-    assert!(balancers(&other).is_empty());
+/// One that went would take along its address, and connections of its clients. It stays, and is looked after where it is, also
+/// by who was not there when something else was asked for.
+#[tokio::test]
+async fn a_load_balancer_does_not_move() {
+    for (region, vpc) in [("eu-west-1", "vpc-2"), ("eu-west-1", "vpc-1"), ("eu-central-1", "vpc-2")] {
+        for starts_anew in [false, true] {
+            let (fake, other) = (account_with_two_vpcs(), account_with_two_vpcs_in("eu-west-1"));
+            let regions = [("eu-central-1", &fake), ("eu-west-1", &other)];
+            let before = (shape(&fake.state()), shape(&other.state()));
+            let (mut fleet, mut made) = fleet_in(&regions, "first");
+            let here = want("a", &[], &["i-11", "i-12"]);
+            for _ in 0..2 {
+                assert_eq!(fleet.sync(&here).await.outcome, Outcome::Done);
+            }
+            if starts_anew {
+                (fleet, made) = fleet_in(&regions, "first");
+            }
+            let address = address(&fake);
+            made.lock().unwrap().clear();
+            let there = [(REGION, region), (VPC, vpc), (Owner::ADDRESS_KEY, address.as_str())];
+            // Members come and go where it is.
+            for (machines, expected) in [
+                (vec!["i-11", "i-12"], ["i-11:6443 healthy", "i-12:6443 healthy"].as_slice()),
+                (vec!["i-11"], &["i-11:6443 healthy"]),
+            ] {
+                let report = fleet.sync(&want("a", &there, &machines)).await;
+                let Outcome::Blocked(problem) = &report.outcome else { panic!("{:?}", report.outcome) };
+                let what = format!("is in vpc-1 of eu-central-1, and cannot move to {vpc} of {region}.");
+                assert!(problem.what.contains(&what), "{}", problem.what);
+                assert!(problem.to_string().contains("make another AWSNLB"), "{problem}");
+                assert_eq!(report.addresses.len(), 1);
+                assert_eq!(states(&report)[0], "one active");
+                assert_eq!(targets(&fake.state()), expected);
+            }
+            assert_eq!(balancers(&fake), ["a vpc-1"]);
+            assert_eq!(shape(&other.state()), before.1, "nothing is made where it cannot be");
+            assert_eq!(fleet.look_at_all().await.unwrap(), []);
+            assert!(!fleet.is_settled(&want("a", &there, &["i-11"])));
+            let mut wheres = made.lock().unwrap().clone();
+            wheres.dedup();
+            assert_eq!(wheres.len(), made.lock().unwrap().len(), "nobody is made twice: {wheres:?}");
+
+            // Whoever takes it back goes on, and whoever has it deleted leaves nothing behind.
+            if starts_anew {
+                fleet = fleet_in(&regions, "first").0;
+            } else {
+                assert_eq!(fleet.sync(&want("a", &[], &["i-11"])).await.outcome, Outcome::Done);
+            }
+            assert_eq!(fleet.sync(&gone("a", &there)).await.outcome, Outcome::Done);
+            assert_eq!((shape(&fake.state()), shape(&other.state())), before, "{region} {vpc}");
+        }
+    }
+}
+
+/// Who could not look where it is does not take it for gone.
+#[tokio::test]
+async fn a_load_balancer_that_cannot_be_looked_at_does_not_move() {
+    let (fake, other) = (account_with_two_vpcs(), account_with_two_vpcs_in("eu-west-1"));
+    let regions = [("eu-central-1", &fake), ("eu-west-1", &other)];
+    let (fleet, _) = fleet_in(&regions, "first");
+    assert_eq!(fleet.sync(&want("a", &[], &["i-11"])).await.outcome, Outcome::Done);
+    let address = address(&fake);
+    let there = [(REGION, "eu-west-1"), (Owner::ADDRESS_KEY, address.as_str())];
+    let there = want("a", &there, &["i-11"]);
+    let (anew, _) = fleet_in(&regions, "first");
+    for refused in ["DescribeLoadBalancers", "DescribeSecurityGroups"] {
+        fake.deny(refused);
+        for _ in 0..2 {
+            let report = anew.sync(&there).await;
+            assert!(matches!(report.outcome, Outcome::Blocked(_)), "{refused}: {:?}", report.outcome);
+        }
+        fake.allow(refused);
+    }
+    let report = anew.sync(&there).await;
+    assert!(matches!(report.outcome, Outcome::Blocked(_)), "{:?}", report.outcome);
+    assert_eq!((balancers(&fake), balancers(&other)), (vec!["a vpc-1".to_owned()], vec![]));
+}
+
+/// Where nothing came of it, it is nowhere yet.
+#[tokio::test]
+async fn what_was_never_made_is_wanted_elsewhere() {
+    let fake = account_with_two_vpcs();
+    let (fleet, _) = fleet(&fake, "first");
+    for nowhere in [&[(REGION, "mars-1")][..], &[(VPC, "vpc-9")]] {
+        let report = fleet.sync(&want("a", nowhere, &["i-11"])).await;
+        assert!(matches!(report.outcome, Outcome::Blocked(_)), "{:?}", report.outcome);
+    }
+    assert_eq!(fleet.sync(&want("a", &[], &["i-11"])).await.outcome, Outcome::Done);
+    assert_eq!(balancers(&fake), ["a vpc-1"]);
+    // It was there once, and somebody took it away.
+    let address = address(&fake);
+    fake.act_as_someone_else(|world| {
+        world.load_balancers.clear();
+        world.target_groups.clear();
+    });
+    let (anew, _) = self::fleet(&fake, "first");
+    let two = [(VPC, "vpc-2"), (Owner::ADDRESS_KEY, address.as_str())];
+    let report = anew.sync(&want("a", &two, &["i-21"])).await;
+    assert_eq!((balancers(&fake), report.addresses.len()), (vec!["a vpc-2".to_owned()], 1), "{report:?}");
 }
 
 /// `clusterctl move`: the objects are in another management cluster, which has other UIDs, and the first one forgets them.

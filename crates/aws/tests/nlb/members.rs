@@ -267,9 +267,14 @@ async fn it_is_held_after_aws_is_done() {
             if state(&report, "one") == MemberState::Removed {
                 break time.now();
             }
-            assert!(told(&report, "one").starts_with("AWS may send new connections to it until 2027-"));
+            let told = told(&report, "one");
+            assert!(told.starts_with("AWS may send new connections to it until 2027-"), "{told}");
+            // What it is given is less than it would be held for.
+            assert_eq!(told.contains(", and its time is over at 2027-"), given < 120, "{told}");
             time.pass(&fake, 5);
         };
+        let told = told(&provider.sync(&want).await, "one");
+        assert_eq!(told.ends_with(", and its time is over"), given < 120, "{told}");
         assert_eq!(removed.duration_since(start).unwrap().as_secs(), expected, "{hold:?} {given}");
     }
 }
@@ -299,7 +304,7 @@ async fn its_time_ends_what_drains_too_long() {
     assert!(matches!(refused.outcome, Outcome::Blocked(_)), "{:?}", refused.outcome);
     assert_eq!(
         (state(&refused, "two"), told(&refused, "two").as_str()),
-        (MemberState::Draining, "it is not known how AWS has it")
+        (MemberState::Draining, "it is not deregistered yet")
     );
     fake.allow("DeregisterTargets");
     assert_eq!(state(&provider.sync(&plane.want("demo")).await, "two"), MemberState::Removed);
@@ -631,4 +636,183 @@ async fn services_are_told_of_nobody() {
     provider.sync(&want).await;
     provider.look_at_all().await.unwrap();
     assert!(!fake.counts().contains_key("DescribeTargetHealth"), "{:?}", fake.counts());
+}
+
+/// Whoever starts while AWS refuses everything knows nothing: that its time is over lets nobody go.
+#[tokio::test]
+async fn before_aws_was_looked_at_nobody_is_gone() {
+    let (fake, time) = (slow(|_| ()), Time::new());
+    let mut plane = Plane::default();
+    settle(&fake, &provider(&fake, &time), &time, &plane.want("demo")).await;
+    plane.members[0].2 = Duty::Leave { by: time.now() - Duration::from_secs(60) };
+    plane.members[1].2 = Duty::Rest { by: time.now() - Duration::from_secs(60) };
+    let want = plane.want("demo");
+    fake.faults(|_| Fault::DropBefore);
+    let fresh = provider(&fake, &time);
+    for _ in 0..2 {
+        let report = fresh.sync(&want).await;
+        assert_ne!(report.outcome, Outcome::Done);
+        assert!(report.members.is_empty(), "{:?}", states(&report));
+    }
+    assert!(fresh.look_at_all().await.is_err());
+    fake.clear_faults();
+    assert_eq!(states(&fresh.sync(&want).await), ["one removed", "two disabled"]);
+    assert_eq!(targets(&fake.state()), ["i-1:6443 draining", "i-2:6443 draining"]);
+}
+
+/// Whatever stands in the way of what is wanted, who leaves is deregistered, and gone when AWS is done with it.
+#[tokio::test]
+async fn who_leaves_does_not_wait_for_what_is_blocked() {
+    type Block = fn(&Fake, &mut Plane<'static>, &mut BTreeMap<String, String>);
+    let blocks: [(&str, Block); 7] = [
+        ("a parameter cannot be understood", |_, _, said| {
+            said.insert(format!("{PREFIX}ip-address-type"), "none".to_owned());
+        }),
+        ("a group is not there", |_, _, said| {
+            said.insert(format!("{PREFIX}security-groups"), "sg-none".to_owned());
+        }),
+        ("there are too many rules", |_, plane, _| {
+            plane.ports = (0..120).map(|number| (1000 + number, 6443)).collect();
+            plane.ranges = Some(vec!["192.0.2.0/26", "198.51.100.0/26", "203.0.113.0/26", "10.0.0.0/26"]);
+        }),
+        ("nobody else can be registered", |fake, plane, _| {
+            plane.members.push(("three", "i-3", Duty::Serve));
+            fake.deny("RegisterTargets");
+        }),
+        ("rules are refused", |fake, plane, _| {
+            plane.ranges = Some(vec!["192.0.2.0/24"]);
+            plane.ports.push((8443, 30443));
+            fake.deny("AuthorizeSecurityGroupIngress");
+            fake.deny("AuthorizeSecurityGroupEgress");
+        }),
+        ("subnets cannot be seen", |fake, plane, _| {
+            plane.members.push(("three", "i-3", Duty::Serve));
+            fake.deny("DescribeSubnets");
+            fake.deny("DescribeInstances");
+        }),
+        ("its load balancer is gone, and its subnet is not there", |fake, _, said| {
+            fake.act_as_someone_else(|world| world.load_balancers.clear());
+            said.insert(format!("{PREFIX}subnets"), "subnet-none".to_owned());
+        }),
+    ];
+    for (case, block) in blocks {
+        let (fake, time) = (slow(|_| ()), Time::new());
+        let mut plane = Plane { hold: Some(0), drain: 20, ..Plane::default() };
+        settle(&fake, &provider(&fake, &time), &time, &plane.want("demo")).await;
+        // Whoever starts anew has only what AWS says.
+        let provider = provider(&fake, &time);
+        plane.members[1].2 = Duty::Leave { by: time.now() + Duration::from_secs(600) };
+        let mut said = BTreeMap::new();
+        block(&fake, &mut plane, &mut said);
+        let mut want = plane.want("demo");
+        want.parameters.extend(said);
+        let report = provider.sync(&want).await;
+        assert!(matches!(report.outcome, Outcome::Blocked(_)), "{case}: {:?}", report.outcome);
+        assert!(!is_target(&fake, "i-2", |target| target.health != "draining"), "{case}");
+        assert_eq!(state(&report, "two"), MemberState::Draining, "{case}");
+        time.pass(&fake, 20);
+        let report = provider.sync(&want).await;
+        assert!(matches!(report.outcome, Outcome::Blocked(_)), "{case}: {:?}", report.outcome);
+        assert_eq!(state(&report, "two"), MemberState::Removed, "{case}: {}", told(&report, "two"));
+        assert!(is_target(&fake, "i-1", |target| target.health != "draining"), "{case}: others stay");
+    }
+}
+
+/// A member that never comes takes a call every minute, and not one every five seconds; news are noticed soon.
+#[tokio::test]
+async fn who_does_not_come_is_asked_for_less_and_less() {
+    let (fake, time) = (slow(|_| ()), Time::new());
+    let provider = provider(&fake, &time);
+    let plane = Plane::default();
+    settle(&fake, &provider, &time, &plane.want("demo")).await;
+    let have = |health: &'static str| {
+        fake.act_as_someone_else(move |world| {
+            let group = world.target_groups.values_mut().next().unwrap();
+            let (_, target) = group.targets.iter_mut().find(|(id, _)| id.id == "i-2").unwrap();
+            health.clone_into(&mut target.health);
+        });
+    };
+    have("unhealthy");
+    let want = plane.want("demo");
+    // As whoever waits for members does it.
+    let wait = async |seconds: u64| {
+        fake.clear_calls();
+        for _ in 0..seconds / 5 {
+            provider.sync(&want).await;
+            time.pass(&fake, 5);
+        }
+        fake.counts().values().sum::<usize>()
+    };
+    assert_eq!(states(&provider.sync(&want).await), ["one active", "two adding"]);
+    assert_eq!(wait(20).await, 4, "at first each time");
+    wait(280).await;
+    assert_eq!(wait(600).await, 10, "then once in a minute");
+    have("healthy");
+    wait(60).await;
+    assert_eq!(states(&provider.sync(&want).await), ["one active", "two active"]);
+
+    // One whose instance does not run, either.
+    fake.act_as_someone_else(|world| {
+        "stopped".clone_into(&mut world.instances.get_mut("i-2").unwrap().state);
+    });
+    have("unused");
+    provider.look_at_all().await.unwrap();
+    wait(300).await;
+    let calls = wait(600).await;
+    assert!(calls <= 20, "{calls}: {:?}", fake.counts());
+    // Who wants something else hears at once.
+    let mut more = plane.clone();
+    more.members.push(("three", "i-3", Duty::Serve));
+    provider.sync(&more.want("demo")).await;
+    time.pass(&fake, 10);
+    assert_eq!(state(&provider.sync(&more.want("demo")).await, "three"), MemberState::Active);
+    // Who leaves is followed closely.
+    more.members[0].2 = Duty::Leave { by: time.now() + Duration::from_secs(600) };
+    let want = more.want("demo");
+    fake.clear_calls();
+    for _ in 0..20 {
+        provider.sync(&want).await;
+        time.pass(&fake, 5);
+    }
+    assert!(fake.counts()["DescribeTargetHealth"] >= 20, "{:?}", fake.counts());
+}
+
+/// Whoever wrote fields of an AWSNLB is told of these, and of no annotation.
+#[tokio::test]
+async fn what_is_wrong_is_named_as_it_was_written() {
+    for (key, value, field) in [
+        ("ip-address-type", "none", "spec.ipAddressType"),
+        ("name", "-a", "spec.name"),
+        ("scheme", "sideways", "spec.scheme"),
+        ("subnets", "subnet-none", "spec.subnets"),
+        ("security-groups", "sg-none", "spec.securityGroups"),
+        ("security-groups", "sg-a,sg-b,sg-c,sg-d,sg-e,sg-f", "spec.securityGroups"),
+        ("eip-allocations", "eipalloc-1", "spec.elasticAddresses"),
+        ("additional-resource-tags", "aws:a=b", "spec.tags"),
+        ("attributes", "access_logs.s3.enabled=maybe", "spec.attributes"),
+        ("nlb-target-type", "pod", "spec.targetType"),
+    ] {
+        let (fake, time) = (slow(|_| ()), Time::new());
+        let mut want = Plane::default().want("demo");
+        want.parameters.insert(format!("{PREFIX}{key}"), value.to_owned());
+        let report = provider(&fake, &time).sync(&want).await;
+        let Outcome::Blocked(problem) = report.outcome else { panic!("{key}: {:?}", report.outcome) };
+        let words = problem.to_string();
+        assert!(words.contains(&format!("{field} ")), "{key}: {words}");
+        for wrong in ["annotation", "service.beta", "Service"] {
+            assert!(!words.contains(wrong), "{key}: {words}");
+        }
+        assert_eq!(fake.mutating_calls(), 0, "{key}");
+    }
+    // What cannot be changed.
+    let (fake, time) = (slow(|_| ()), Time::new());
+    let provider = provider(&fake, &time);
+    let mut want = Plane::default().want("demo");
+    settle(&fake, &provider, &time, &want).await;
+    want.parameters.insert(format!("{PREFIX}scheme"), "internet-facing".to_owned());
+    want.parameters.insert(format!("{PREFIX}eip-allocations"), "eipalloc-1".to_owned());
+    let told = provider.sync(&want).await.told.join("\n");
+    let again = "; make another AWSNLB and have the LoadBalancer use that to change that";
+    assert!(told.contains(&format!("is internal and cannot become internet-facing{again}")), "{told}");
+    assert!(told.contains(&format!("whatever spec.elasticAddresses says{again}")), "{told}");
 }

@@ -211,7 +211,10 @@ where
         self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.clone(), key(object));
         let uid = object.metadata.uid.clone().unwrap_or_default();
         let report = match object.spec.want(owner.clone(), uid) {
-            Ok(want) => self.provider.sync(&want).await,
+            Ok(mut want) => {
+                want.parameters.extend(known_address(object));
+                self.provider.sync(&want).await
+            }
             Err(why) => {
                 let state = "What was there before is still there.";
                 let problem =
@@ -242,10 +245,14 @@ where
             .members
             .iter()
             .any(|member| !matches!(member.status.as_str(), "active" | "disabled" | "removed"));
+        let is_leaving =
+            status.members.iter().any(|member| matches!(member.status.as_str(), "draining" | "disabling"));
         self.write_status(object, status).await?;
         match report.outcome {
             Outcome::Done => Ok(is_moving.then_some(self.settings.look)),
             Outcome::Pending { retry_after: Some(time), .. } => Ok(Some(time)),
+            // Who leaves does not wait for what is in the way of all else, which is told.
+            _ if is_leaving => Ok(Some(self.settings.look)),
             Outcome::Pending { why, .. } => Err(why),
             Outcome::Blocked(problem) => Err(problem.what),
         }
@@ -264,7 +271,7 @@ where
                 owner,
                 uid: object.metadata.uid.clone().unwrap_or_default(),
                 target: Target::Gone,
-                parameters: object.spec.place(),
+                parameters: object.spec.place().into_iter().chain(known_address(object)).collect(),
                 nodes: Arc::default(),
             };
             match self.provider.sync(&want).await.outcome {
@@ -331,6 +338,12 @@ where
     ) -> Result<(), String> {
         write_status(&self.objects, &self.client, object, &status).await
     }
+}
+
+/// Where it was last: what is asked for may have changed while nobody was there to see it.
+fn known_address<S>(object: &Thing<S, InfrastructureStatus>) -> Option<(String, String)> {
+    let address = Some(&object.status.address).filter(|address| !address.is_empty())?;
+    Some((Owner::ADDRESS_KEY.to_owned(), address.clone()))
 }
 
 /// Writes all of a status that is ours to write.

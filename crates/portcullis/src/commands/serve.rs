@@ -75,7 +75,7 @@ async fn serve(loaded: &Loaded) -> Result<(), Failure> {
         roles::host::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
     if config.cluster_api.enabled {
-        roles::cluster_api::start(loaded, &readiness, &stopped, &mut tasks).await?;
+        roles::cluster_api::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;
     }
     if config.haproxy.enabled {
         roles::haproxy::start(loaded, &readiness, &mut metrics, &stopped, &mut tasks).await?;

@@ -18,7 +18,7 @@ use super::services::{host, kubernetes};
 use super::{cluster_aws, lead};
 use crate::config::{self, Loaded, Mode};
 use crate::exit::Failure;
-use crate::telemetry::Readiness;
+use crate::telemetry::{Metrics, Readiness};
 
 /// How often load balancers of OVN are looked at: all that is needed for it is in memory, and nothing is done while nothing
 /// changes there.
@@ -31,6 +31,7 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(crate) async fn start(
     loaded: &Loaded,
     readiness: &Readiness,
+    metrics: &mut Metrics,
     stop: &watch::Receiver<bool>,
     tasks: &mut JoinSet<Result<(), Failure>>,
 ) -> Result<(), Failure> {
@@ -69,7 +70,7 @@ pub(crate) async fn start(
         HaProxyController::new(client.clone(), settings)
     });
     let on_aws = if given.aws {
-        Some(cluster_aws::infrastructures(loaded, client.clone(), flavour).await?)
+        Some(cluster_aws::infrastructures(loaded, client.clone(), flavour, metrics.aws_calls()).await?)
     } else {
         None
     };

@@ -17,6 +17,7 @@ use super::services::{
 };
 use crate::config::{self, Loaded};
 use crate::exit::{Exit, Failure};
+use crate::telemetry::AwsCalls;
 
 /// How often members that are on their way are looked at: a call for each target group.
 const LOOK: std::time::Duration = std::time::Duration::from_secs(5);
@@ -26,6 +27,7 @@ pub(super) async fn infrastructures(
     loaded: &Loaded,
     kubernetes: kube::Client,
     flavour: Flavour,
+    calls: AwsCalls,
 ) -> Result<Infrastructures<Fleet, AwsNlbSpec>, Failure> {
     let config = cloud_config(loaded)?;
     let lacking = |error: &dyn std::fmt::Display| Failure::new(Exit::Lacking, error.to_string());
@@ -37,6 +39,7 @@ pub(super) async fn infrastructures(
         )
         .note("Allow `get` of the namespace kube-system, as the manifests do."));
     };
+    calls.add(&client);
     let usual = Usual {
         vpc: configured_vpc(loaded, &config).map(str::to_owned),
         region: client.endpoints().region().to_owned(),
@@ -47,6 +50,7 @@ pub(super) async fn infrastructures(
         usual: usual.clone(),
         config,
         identity,
+        calls,
     };
     let makers = Arc::new(makers);
     let fleet = Fleet::new(usual, move |site| {
@@ -72,6 +76,7 @@ struct Makers {
     usual: Usual,
     config: CloudConfig,
     identity: String,
+    calls: AwsCalls,
 }
 
 impl Makers {
@@ -96,6 +101,7 @@ impl Makers {
         let mut config = self.config.clone();
         region.clone_into(&mut config.global.region);
         let client = portcullis_aws::load(&config, Options::default()).await?;
+        self.calls.add(&client);
         clients.insert(region.to_owned(), client.clone());
         Ok(client)
     }

@@ -11,10 +11,6 @@ use portcullis_aws::{
 use portcullis_controllers::{Lease, ServiceController};
 use portcullis_core::Owner;
 use portcullis_kube_api::{LoadBalancerClass, TYPE};
-use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::counter::ConstCounter;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{info, warn};
@@ -45,7 +41,7 @@ pub(crate) async fn start(
         )
         .note("Allow `get` of the namespace kube-system, as the manifests do."));
     }
-    metrics.registry().register_collector(Box::new(Calls(provider.client().clone())));
+    metrics.aws_calls().add(provider.client());
     let settings = settings(loaded, provider.settings());
     let lease = &loaded.config.services.lease;
     let lease = Lease::new(kubernetes.clone(), &lease.namespace, &lease.name, &settings.host);
@@ -285,22 +281,6 @@ fn name(pod: Option<String>) -> String {
     // Made for hashes, and random enough for a name.
     let random = RandomState::new().hash_one(process);
     format!("{host}-{process}-{random:016x}")
-}
-
-/// How often AWS was called.
-#[derive(Debug)]
-struct Calls(Client);
-
-impl Collector for Calls {
-    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
-        let help = "Calls of AWS, by action and by how they ended";
-        let mut family =
-            encoder.encode_descriptor("portcullis_aws_calls", help, None, MetricType::Counter)?;
-        for ((action, end), count) in self.0.calls() {
-            ConstCounter::new(count).encode(family.encode_family(&[("action", action), ("end", end)])?)?;
-        }
-        Ok(())
-    }
 }
 
 #[cfg(test)]

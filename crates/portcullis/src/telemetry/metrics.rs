@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+use super::aws_calls::AwsCalls;
 use super::readiness::{Readiness, State};
 
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -18,6 +19,7 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 #[derive(Debug)]
 pub(crate) struct Metrics {
     registry: Registry,
+    aws_calls: Option<AwsCalls>,
 }
 
 impl Metrics {
@@ -34,12 +36,23 @@ impl Metrics {
             ConstGauge::new(start),
         );
         registry.register_collector(Box::new(readiness));
-        Self { registry }
+        Self { registry, aws_calls: None }
     }
 
     /// Where roles add their own.
     pub(crate) fn registry(&mut self) -> &mut Registry {
         &mut self.registry
+    }
+
+    /// Where roles that call AWS say by which clients: one metric has them all.
+    pub(crate) fn aws_calls(&mut self) -> AwsCalls {
+        let registry = &mut self.registry;
+        let register = || {
+            let calls = AwsCalls::default();
+            registry.register_collector(Box::new(calls.clone()));
+            calls
+        };
+        self.aws_calls.get_or_insert_with(register).clone()
     }
 
     pub(crate) fn encode(&self) -> Result<String, fmt::Error> {

@@ -66,6 +66,16 @@ impl Machine {
         self.have_done(|_| listening()).await.unwrap_or_else(|| Err(gone()))
     }
 
+    /// Whether it forwards packets, by IPv4 and IPv6.
+    pub async fn forwards(&self) -> (bool, bool) {
+        let is_on = |path: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() != "0");
+        let both = move |_: &mut Tools| {
+            let of_it = "/proc/sys/net";
+            (is_on(&format!("{of_it}/ipv4/ip_forward")), is_on(&format!("{of_it}/ipv6/conf/all/forwarding")))
+        };
+        self.have_done(both).await.unwrap_or((true, true))
+    }
+
     /// Listens at an address.
     pub async fn listen(&self, address: SocketAddr) -> io::Result<TcpListener> {
         let bound = self.have_done(move |_| TcpListener::bind(address)).await;

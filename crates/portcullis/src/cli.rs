@@ -6,8 +6,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    adopt, adopt_ovirt, check, cloud_config, completions, crds, down, get, hash_password, iam_policy,
-    manifests, network_policy, parts, plan, release, serve, show_config, up, version,
+    adopt, adopt_ovirt, check, clear_filters, cloud_config, completions, crds, down, get, hash_password,
+    iam_policy, manifests, network_policy, parts, plan, release, serve, show_config, up, version,
 };
 use crate::config::{Setting, Sources};
 use crate::exit::{Exit, Failure};
@@ -81,6 +81,7 @@ enum Command {
     Crds(crds::Args),
     #[command(name = "networkpolicy")]
     NetworkPolicy(network_policy::Args),
+    ClearFilters(clear_filters::Args),
     Parts(parts::Args),
     Completions(completions::Args),
     Version(version::Args),
@@ -107,6 +108,7 @@ pub(crate) fn run() -> Result<(), Failure> {
         Command::Manifests(args) => manifests::run(&args),
         Command::Crds(args) => crds::run(&args),
         Command::NetworkPolicy(args) => network_policy::run(&args),
+        Command::ClearFilters(args) => clear_filters::run(&args),
         Command::Parts(args) => parts::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Version(args) => version::run(&args),

@@ -64,7 +64,7 @@ fn service(name: &str, port: u16, ranges: &[&str]) -> String {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "type": "LoadBalancer",
-            "loadBalancerClass": "portcullis.dev/host",
+            "loadBalancerClass": "portcullis.dev/host", "allocateLoadBalancerNodePorts": false,
             "externalTrafficPolicy": "Local",
             "loadBalancerSourceRanges": ranges,
             "ports": [{"name": "http", "port": port, "targetPort": 8080}],
@@ -275,6 +275,16 @@ fn the_stories_of_a_single_node() {
     );
     assert!(said.contains("Did you mean `to-inside`?"), "{said}");
     assert!(can_connect(&inside, NODE, Target::Tcp(8000)), "what was there goes on");
+    // Where it does not run any more, and is not to, what it left is taken away by hand.
+    let clear = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        let output = Namespace::run(&node, || command.arg("clear-filters").output().unwrap());
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(clear(), "What Portcullis had in the packet filters of this machine is gone.\n");
+    assert!(!node.run("nft list tables").contains("portcullis"));
+    assert_eq!(clear(), "There is nothing of Portcullis in the packet filters of this machine.\n");
 
     // Off: no router, and no rule of it.
     let _running = start("{status: Removed, listenAddress: [nonsense]}");

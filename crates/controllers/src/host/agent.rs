@@ -190,6 +190,7 @@ impl Agent {
         }
         let mut heard = stream::select_all(heard);
         self.look().await;
+        self.warn_of_forwarding().await;
         // Before anything is read or written: what others change meanwhile is heard of.
         heard.extend(self.others().await);
         while let Some(first) = heard.next().await {
@@ -206,6 +207,22 @@ impl Agent {
                 self.act(changed).await;
                 let problem = self.report.borrow().datapath.problem.clone();
                 told(problem.map_or(Ok(()), Err));
+            }
+        }
+    }
+
+    /// Who serves addresses sends to endpoints, which a machine that forwards nothing does not do.
+    async fn warn_of_forwarding(&self) {
+        if self.settings.mode != Mode::Nftables {
+            return;
+        }
+        let (v4, v6) = self.machine.forwards().await;
+        for (is_on, setting) in [(v4, "net.ipv4.ip_forward"), (v6, "net.ipv6.conf.all.forwarding")] {
+            if !is_on {
+                warn!(
+                    setting,
+                    "this node does not forward packets, and endpoints are not reached that way: set it to 1"
+                );
             }
         }
     }

@@ -3,6 +3,7 @@
 pub(crate) mod adopt;
 pub(crate) mod adopt_ovirt;
 pub(crate) mod check;
+pub(crate) mod clear_filters;
 pub(crate) mod cloud_config;
 pub(crate) mod completions;
 pub(crate) mod crds;

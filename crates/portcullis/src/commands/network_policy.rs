@@ -25,7 +25,7 @@ pub(crate) struct Args {
     allow: Vec<Cidr>,
 
     /// Only to these ports of the router; to all, if none are named
-    #[arg(long, value_name = "PORT")]
+    #[arg(long, value_name = "PORT", requires = "allow", value_parser = clap::value_parser!(u16).range(1..))]
     port: Vec<u16>,
 
     /// The router, by the name of its ingress controller

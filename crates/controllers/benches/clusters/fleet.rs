@@ -213,13 +213,9 @@ impl Fleet {
         }
         let flavour = Flavour::Proposed;
         self.create(resource(flavour.haproxy()), &name, json!({}), json!({})).await;
-        let check = json!({
-            "protocol": "HTTPS", "path": "/readyz",
-            "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 3,
-        });
         let spec = json!({
             "clusterName": name,
-            "listeners": [{"port": port(number), "targetPort": 6443, "healthCheck": check}],
+            "listeners": [{"port": port(number), "targetPort": 6443}],
             "infrastructureRef": {"apiGroup": flavour.haproxy().group, "kind": "HAProxyLoadBalancer", "name": name},
         });
         self.create(resource(flavour.load_balancer()), &name, json!({}), spec).await;

@@ -3,10 +3,11 @@
 use std::time::{Duration, Instant};
 
 use portcullis_testkit::talk::{Backend, Held, ask};
-use portcullis_testkit::{Host, link};
 use serde_json::{Value, json};
 
-use crate::lab::{FRONT, Lab, PORT, Place, agent, carrying, controller, listeners, machine, on_machines};
+use crate::lab::{
+    FRONT, Lab, PORT, Place, Street, agent, carrying, controller, listeners, machine, on_machines,
+};
 use crate::scene::Scene;
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
@@ -84,19 +85,11 @@ async fn all_of_ours_is_killed_in_the_middle_of_a_drain() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_leaves_is_waited_for_on_every_machine() {
     let scene = Scene::new("faults-both");
-    let switch = Host::new("switch");
-    switch.run("ip link add street type bridge");
-    switch.run("ip link set street up");
-    let join = |name: &str, number: u8| {
-        let host = Host::new(name);
-        link(&host, &[&format!("192.0.2.{number}/24")], &switch, &[]);
-        switch.run(&format!("ip link set to-{name} master street"));
-        host
-    };
-    let visitor = join("client", 10);
-    let members = [join("leaves", 20), join("stays", 21)];
+    let street = Street::new();
+    let visitor = street.join("client", 10);
+    let members = [street.join("leaves", 20), street.join("stays", 21)];
     let _backends = members.each_ref().map(|host| Backend::start(host, PORT));
-    let machines = [join("first", 1), join("second", 2)];
+    let machines = [street.join("first", 1), street.join("second", 2)];
     scene.cluster("c", json!({}), json!({}));
     scene.control_plane("c", "lb", "leaves", "192.0.2.20");
     scene.control_plane("c", "lb", "stays", "192.0.2.21");

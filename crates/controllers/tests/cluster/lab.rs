@@ -54,6 +54,26 @@ impl Lab {
     }
 }
 
+/// A network on which several machines carry, and everybody else is, too.
+pub(crate) struct Street(Host);
+
+impl Street {
+    pub(crate) fn new() -> Self {
+        let switch = Host::new("switch");
+        switch.run("ip link add street type bridge");
+        switch.run("ip link set street up");
+        Street(switch)
+    }
+
+    /// A host there, at `192.0.2.NUMBER`.
+    pub(crate) fn join(&self, name: &str, number: u8) -> Host {
+        let host = Host::new(name);
+        link(&host, &[&format!("192.0.2.{number}/24")], &self.0, &[]);
+        self.0.run(&format!("ip link set to-{name} master street"));
+        host
+    }
+}
+
 /// An agent on a machine; what it started ends with the test.
 pub(crate) struct Agent {
     pub(crate) task: JoinHandle<()>,

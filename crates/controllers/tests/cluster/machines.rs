@@ -8,11 +8,10 @@ use portcullis_controllers::{ServiceController, Settings as ServiceSettings};
 use portcullis_kube_api::LoadBalancerClass;
 use portcullis_kube_api::cluster::Flavour;
 use portcullis_testkit::talk::{Backend, Held, Load, ask};
-use portcullis_testkit::{Host, link};
 use serde_json::{Value, json};
 
 use crate::lab::{
-    Agent, FRONT, Lab, PORT, Place, agent, carrying, controller, listeners, machine, on_machines,
+    Agent, FRONT, Lab, PORT, Place, Street, agent, carrying, controller, listeners, machine, on_machines,
 };
 use crate::scene::{Scene, client};
 
@@ -246,18 +245,10 @@ async fn haproxy_that_is_killed_is_back() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_pair_of_machines_has_no_single_point_of_failure() {
     let scene = Scene::new("machines-pair");
-    let switch = Host::new("switch");
-    switch.run("ip link add street type bridge");
-    switch.run("ip link set street up");
-    let join = |name: &str, number: u8| {
-        let host = Host::new(name);
-        link(&host, &[&format!("192.0.2.{number}/24")], &switch, &[]);
-        switch.run(&format!("ip link set to-{name} master street"));
-        host
-    };
-    let (visitor, member) = (join("client", 10), join("member", 20));
+    let street = Street::new();
+    let (visitor, member) = (street.join("client", 10), street.join("member", 20));
     let _backend = Backend::start(&member, PORT);
-    let machines = [join("first", 1), join("second", 2)];
+    let machines = [street.join("first", 1), street.join("second", 2)];
     scene.cluster("c", json!({}), json!({}));
     scene.control_plane("c", "lb", "member", "192.0.2.20");
     on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": ["192.0.2.100"]}));

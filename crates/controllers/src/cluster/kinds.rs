@@ -126,9 +126,11 @@ where
         Ok(shelf)
     }
 
-    /// All kinds that were named so far, once all of their objects are known.
+    /// All kinds that were named so far, once all of their objects are known. What somebody named and nobody here may see does not
+    /// stand in the way of all others: whoever named it is told.
     pub(super) async fn known(&self) -> Result<Vec<Arc<Shelf<S, T>>>, Lack> {
-        let shelves: Vec<_> = self.found.lock().await.shelves.values().cloned().collect();
+        let found = self.found.lock().await;
+        let shelves: Vec<_> = found.shelves.values().filter(|shelf| !shelf.is_unseen()).cloned().collect();
         match shelves.iter().find(|shelf| !shelf.is_known()) {
             Some(shelf) => Err(Lack::Unseen(format!("{} cannot be watched", shelf.resource().kind))),
             None => Ok(shelves),

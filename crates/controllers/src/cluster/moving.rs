@@ -35,7 +35,8 @@ impl Context {
             let Some(assignment) = made.spec.assignment.as_ref() else { continue };
             let serves =
                 main.is_some() && !membership.active().is_empty() && !is_bound_to(balancer, made, main);
-            let since = assignment.replaced_since.clone().map(|since| since.0).or(serves.then_some(now));
+            // If the new one does not serve any more, this one goes on, however far it had got.
+            let since = serves.then(|| assignment.replaced_since.as_ref().map_or(now, |since| since.0));
             let mut decided = situation(Some(old), drain);
             let mut released = decided.released.clone();
             if let Some(since) = since {

@@ -164,7 +164,15 @@ impl OnMachines {
             "spec": spec,
         });
         let api: Api<HaProxyLoadBalancer> = self.api(namespace);
-        if self.0.objects.get(namespace, &name(owner)).is_none() {
+        let there = self.0.objects.get(namespace, &name(owner));
+        if there.is_some() && self.found(owner).is_none() {
+            return Err(Problem::new(
+                format!("{owner}: {} {} is there, and not of this Service.", resource.kind, name(owner)),
+                "It stays as it is.",
+                "Give it another name, or delete it.",
+            ));
+        }
+        if there.is_none() {
             let body: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| {
                 Problem::new(
                     format!("{owner}: {error}."),

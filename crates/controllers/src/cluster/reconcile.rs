@@ -85,11 +85,7 @@ impl Context {
         let target = balancer.spec.target_kind();
         let machines = match self.machines.shelf(&target.api_group, &target.kind).await {
             Ok(machines) => machines,
-            Err(Lack::Unseen(why)) => return Err(why),
-            Err(Lack::NoKind(why)) => {
-                self.tell_missing(balancer, InfrastructureLook::UnknownKind(why)).await?;
-                return Ok(Some(PATIENCE));
-            }
+            Err(lack) => return self.tell_lack(balancer, lack).await,
         };
         let found = machines.of(balancer.namespace());
         let everything_goes = around.cluster.1.is_going();
@@ -119,7 +115,8 @@ impl Context {
             }
             .decide()
         };
-        let membership = situation(main.as_ref(), drain);
+        // While what is named is not there, what served before does.
+        let membership = situation(main.as_ref().or(others.first()), drain);
         again.at(membership.again, now);
 
         // Who is held is held before the provider hears of it, and let go after all who had it have.
@@ -130,7 +127,7 @@ impl Context {
             .iter()
             .filter(|name| others_done.as_ref().is_none_or(|done| done.contains(*name)))
             .collect();
-        let hold = target.is_machine() && main.is_some() && !everything_goes;
+        let hold = target.is_machine() && !(main.is_none() && others.is_empty()) && !everything_goes;
         for machine in &found {
             self.mark(&machines, machine, balancer.name(), &membership, &released, hold).await?;
         }
@@ -263,7 +260,9 @@ impl Context {
         let look = match reference {
             None => InfrastructureLook::Others,
             Some(reference) => match self.infrastructures.shelf(reference.group(), &reference.kind).await {
-                Err(Lack::Unseen(why)) => return Err(why),
+                Err(lack @ Lack::Unseen(_)) => {
+                    return Err(self.tell_lack(balancer, lack).await.err().unwrap_or_default());
+                }
                 Err(Lack::NoKind(why)) => InfrastructureLook::UnknownKind(why),
                 Ok(shelf) => match shelf.get(balancer.namespace(), &reference.name) {
                     None => InfrastructureLook::Missing(format!("{} {}", reference.kind, reference.name)),
@@ -370,6 +369,16 @@ impl Context {
             }
         }
         Ok(Some(EndpointLook::NotAsked))
+    }
+
+    /// Objects of a kind are not known. If they cannot be seen, it must not be done as if there were none.
+    async fn tell_lack(&self, balancer: &LoadBalancer, lack: Lack) -> Result<Option<Duration>, Failed> {
+        let why = lack.to_string();
+        self.tell_missing(balancer, InfrastructureLook::UnknownKind(why.clone())).await?;
+        match lack {
+            Lack::NoKind(_) => Ok(Some(PATIENCE)),
+            Lack::Unseen(_) => Err(why),
+        }
     }
 
     /// Something is not there that it cannot do without.

@@ -135,6 +135,11 @@ where
         matches!(&*self.known.borrow(), Some(Ok(())))
     }
 
+    /// Whether it is known that they cannot be seen, and never could: nothing was ever asked of any of them by us.
+    pub(crate) fn is_unseen(&self) -> bool {
+        matches!(&*self.known.borrow(), Some(Err(_)))
+    }
+
     pub(crate) fn resource(&self) -> &ApiResource {
         &self.resource
     }

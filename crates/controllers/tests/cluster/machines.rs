@@ -179,6 +179,23 @@ async fn services_are_carried_too() {
         let answers: Vec<String> = (0..8).filter_map(|_| ask(&lab.client, "192.0.2.1", 80).ok()).collect();
         names.iter().all(|name| answers.iter().any(|answer| answer == name))
     });
+    // What somebody else calls so is not taken for the Service's.
+    let theirs = json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "HAProxyLoadBalancer",
+        "metadata": {"name": "service-other"}, "spec": {"pool": "theirs"},
+    });
+    scene.apply(theirs);
+    scene.apply(json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "other"},
+        "spec": {"type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": 81}]},
+    }));
+    scene.until("that is told", || {
+        scene
+            .events("other")
+            .iter()
+            .any(|event| event.contains("service-other is there, and not of this Service"))
+    });
+    assert_eq!(scene.get("haproxyloadbalancer", "service-other")["spec"], json!({"pool": "theirs"}));
     // A node that goes finishes what it has.
     let mut held = Held::connect(&lab.client, "192.0.2.1", 80).unwrap();
     let holder = held.ask().unwrap();

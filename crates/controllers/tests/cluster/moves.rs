@@ -118,3 +118,40 @@ async fn an_address_that_clients_have_is_not_given_up() {
     tokio::time::sleep(std::time::Duration::from_secs(2)).await;
     assert_eq!(scene.assigned("lb"), ["one Serve"]);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_one_that_dies_is_not_waited_for() {
+    let (scene, _running) = two("moves-dies", 4).await;
+    let active = [("one", "active"), ("two", "active")];
+    scene.report("lb", "198.51.100.1", &active);
+    swap(&scene);
+    scene.until("the new one is asked", || scene.assigned("other").len() == 2);
+    scene.report("other", "198.51.100.2", &active);
+    let is_replaced = || scene.get("labbalancer", "lb")["spec"]["assignment"].get("replacedSince").is_some();
+    scene.until("the old one knows", is_replaced);
+    scene.report("other", "198.51.100.2", &[("one", "adding"), ("two", "adding")]);
+    scene.until("the old one goes on", || !is_replaced());
+    // Longer than it would have taken to leave it.
+    tokio::time::sleep(std::time::Duration::from_secs(9)).await;
+    assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"]);
+    scene.report("other", "198.51.100.2", &active);
+    scene.until("its members leave it", || scene.assigned("lb") == ["one Leave", "two Leave"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_serves_goes_on_while_a_wrong_one_is_named() {
+    let (scene, _running) = two("moves-wrong", 600).await;
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("it serves", || scene.status("lb", "two").as_deref() == Some("active"));
+    let reference =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "nobody"});
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+    scene.until("that is told", || scene.condition("lb", "InfrastructureReady").1.contains("nobody"));
+    scene.control_plane("c", "lb", "three", "10.0.0.3");
+    scene.until("a new one is held", || scene.is_held("three", "lb"));
+    assert_eq!(scene.status("lb", "one").as_deref(), Some("active"));
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes leaves", || scene.assigned("lb").contains(&"one Leave".to_owned()));
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active"), ("three", "active")]);
+    scene.until("and may go", || scene.get("machine", "one") == Value::Null);
+}

@@ -1,6 +1,7 @@
 //! A namespace of a management cluster, with the real Cluster API beside ours. What makes Machines and load balancers are doubles:
 //! objects that say what the test wants them to.
 
+use std::path::Path;
 use std::sync::LazyLock;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -90,7 +91,11 @@ impl Drop for Running {
 }
 
 pub(crate) async fn client(kubernetes: &Kubernetes) -> kube::Client {
-    let file = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
+    client_of(kubernetes.kubeconfig()).await
+}
+
+pub(crate) async fn client_of(kubeconfig: &Path) -> kube::Client {
+    let file = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     kube::Client::try_from(config).unwrap()
 }
@@ -109,6 +114,11 @@ impl Scene {
 
     /// Looks after the load balancers of the namespace.
     pub(crate) async fn look_after(&self) -> Running {
+        self.look_after_as(client(self.kubernetes).await)
+    }
+
+    /// The same, with the rights of somebody.
+    pub(crate) fn look_after_as(&self, client: kube::Client) -> Running {
         let settings = LoadBalancerSettings {
             flavour: Flavour::Own,
             namespace: Some(self.name.to_owned()),
@@ -116,7 +126,7 @@ impl Scene {
             probe: None,
             host: "test".to_owned(),
         };
-        let balancers = LoadBalancers::new(client(self.kubernetes).await, settings);
+        let balancers = LoadBalancers::new(client, settings);
         Running(tokio::spawn(balancers.run()))
     }
 

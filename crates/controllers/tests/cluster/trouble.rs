@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::scene::Scene;
+use crate::scene::{Scene, client_of};
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
 
@@ -216,4 +216,53 @@ async fn what_makes_one_does_not_make_another() {
         "its address is another's"
     );
     assert_eq!(scene.get("labbalancer", "lb")["spec"]["assignment"]["loadBalancer"], "lb");
+}
+
+/// A kind that nobody here may see is told where it is named, and stands in the way of nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_may_not_be_seen() {
+    let scene = two("trouble-unseen");
+    let hidden = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": "secretbalancers.hidden.example.com"},
+        "spec": {
+            "group": "hidden.example.com", "scope": "Namespaced",
+            "names": {"kind": "SecretBalancer", "plural": "secretbalancers"},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    });
+    scene.kubernetes.apply_types(&hidden.to_string()).unwrap();
+    let groups = [
+        "cluster.x-k8s.io",
+        "controlplane.cluster.x-k8s.io",
+        "infrastructure.cluster.x-k8s.io",
+        "loadbalancer.portcullis.dev",
+        "events.k8s.io",
+        "",
+    ];
+    let role = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "half-blind"},
+        "rules": [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}],
+    });
+    let binding = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": {"name": "half-blind"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "half-blind"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "half-blind"}],
+    });
+    for object in [role, binding] {
+        scene.kubernetes.apply(&object.to_string()).unwrap();
+    }
+    let account = scene.kubernetes.user("half-blind", None).unwrap();
+    let reference = json!({"apiGroup": "hidden.example.com", "kind": "SecretBalancer", "name": "x"});
+    scene.balancer("c", "blind", json!({"infrastructureRef": reference}));
+    let _running = scene.look_after_as(client_of(&account).await);
+    scene.until("that is told", || {
+        scene.condition("blind", "InfrastructureReady").1.contains("SecretBalancer")
+    });
+    scene.until("the other one is looked after", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes leaves", || scene.assigned("lb")[0] == "one Leave");
 }

@@ -253,14 +253,23 @@ impl MachineStatus {
     pub fn reachable(&self) -> Vec<IpAddr> {
         let of = |type_: &str| -> Vec<IpAddr> {
             let matching = self.addresses.iter().filter(|address| address.type_ == type_);
-            matching.filter_map(|address| address.address.parse().ok()).collect()
+            matching.filter_map(|address| usable(&address.address)).collect()
         };
-        let pods = || self.pod_ips.iter().filter_map(|pod| pod.ip.parse().ok()).collect();
+        let pods = || self.pod_ips.iter().filter_map(|pod| usable(&pod.ip)).collect();
         [of("InternalIP"), of("ExternalIP"), pods()]
             .into_iter()
             .find(|all| !all.is_empty())
             .unwrap_or_default()
     }
+}
+
+/// The address of another machine, in its plain form. What cannot be that would stand in the way of all members, or lead a load
+/// balancer to itself.
+fn usable(text: &str) -> Option<IpAddr> {
+    let address = text.parse::<IpAddr>().ok()?.to_canonical();
+    let is_other = address.is_unspecified() || address.is_multicast() || address.is_loopback();
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    (!is_other && !is_broadcast).then_some(address)
 }
 
 /// Whether nothing is to be done about an object for now, or about anything of the cluster.
@@ -330,6 +339,14 @@ mod tests {
         assert_eq!(external.reachable().len(), 1);
         assert_eq!(status(json!({"podIPs": [{"ip": "10.1.0.1"}]})).reachable().len(), 1);
         assert!(status(json!({"addresses": null})).reachable().is_empty());
+        // What is no machine's does not stand in the way of what is.
+        let all =
+            ["0.0.0.0", "224.0.0.1", "127.0.0.1", "::", "255.255.255.255", "::ffff:10.0.0.7", "10.0.0.8"];
+        let all: Vec<_> =
+            all.iter().map(|address| json!({"type": "InternalIP", "address": address})).collect();
+        let found: Vec<String> =
+            status(json!({"addresses": all})).reachable().iter().map(ToString::to_string).collect();
+        assert_eq!(found, ["10.0.0.7", "10.0.0.8"]);
     }
 
     #[test]

@@ -127,7 +127,7 @@ fn load_balancer_spec() -> Value {
                 "description": "Other names that clients use for it. Nobody checks that they lead here.",
             },
             "listeners": listeners(),
-            "targetKind": object("What its members are; Machines, if nothing is said. Others need status.addresses, as Nodes have it, or status.podIPs.", json!({
+            "targetKind": object("What its members are; Machines, if nothing is said. Others need status.addresses in the shape that Machines have it, or status.podIPs.", json!({
                 "apiGroup": text("Its group."),
                 "kind": text("The kind."),
             })),

@@ -35,7 +35,7 @@ pub(crate) enum Api {
     /// All scenes have it.
     Shared(&'static Kubernetes),
     /// It is on the node itself, and nobody else has it.
-    OfNode(Kubernetes),
+    OfNode(Box<Kubernetes>),
 }
 
 impl Deref for Api {
@@ -114,7 +114,7 @@ impl Scene {
 
     /// One with a kube-proxy on its node, which follows the API from there. Nobody else has that API, so that nobody has to wait.
     pub(crate) fn with_kube_proxy(name: &'static str, mode: Mode) -> (Self, KubeProxy) {
-        let scene = Self::with(name, mode, |node| Api::OfNode(kubernetes_in(node)));
+        let scene = Self::with(name, mode, |node| Api::OfNode(Box::new(kubernetes_in(node))));
         let proxy = KubeProxy::start(&scene.kubernetes, &scene.node_name(), LAN);
         (scene, proxy)
     }

@@ -363,6 +363,7 @@ fn a_network_policy_is_about_the_router() {
         let https = ports.iter().find(|port| port["name"] == "https").unwrap();
         assert_eq!(https["port"], 8443);
         let pod = found(&["get", &about[0], "-n", namespace]);
+        assert_ne!(pod["spec"]["hostNetwork"], true, "policies are not about pods in the network of a node");
         let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
         let behind = ports.iter().find(|port| port["name"] == https["targetPort"]).unwrap();
         assert_eq!(behind["containerPort"], policy["spec"]["ingress"][1]["ports"][0]["port"]);

@@ -66,6 +66,8 @@ fn service(name: &str, port: u16, ranges: &[&str]) -> String {
             "type": "LoadBalancer",
             "loadBalancerClass": "portcullis.dev/host",
             "externalTrafficPolicy": "Local",
+            // Ranges do not count there, and it would not be said that they are kept to.
+            "allocateLoadBalancerNodePorts": false,
             "loadBalancerSourceRanges": ranges,
             "ports": [{"name": "http", "port": port, "targetPort": 8080}],
         },

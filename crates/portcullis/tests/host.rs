@@ -66,6 +66,8 @@ fn service(name: &str, port: u16, ranges: &[&str]) -> String {
             "type": "LoadBalancer",
             "loadBalancerClass": "portcullis.dev/host", "allocateLoadBalancerNodePorts": false,
             "externalTrafficPolicy": "Local",
+            // Ranges do not count there, and it would not be said that they are kept to.
+            "allocateLoadBalancerNodePorts": false,
             "loadBalancerSourceRanges": ranges,
             "ports": [{"name": "http", "port": port, "targetPort": 8080}],
         },
@@ -293,4 +295,89 @@ fn the_stories_of_a_single_node() {
     eventually("nor a rule of it", || {
         !node.run("nft list tables").contains("portcullis") && !can_connect(&inside, NODE, Target::Tcp(8000))
     });
+}
+
+/// What is printed is taken by Kubernetes as it is, and is about the pods of the router, wherever that runs.
+#[test]
+fn a_network_policy_is_about_the_router() {
+    let node = Host::new("node");
+    let kubernetes = kubernetes_in(&node);
+    // Where who looks after the router has its lease.
+    kubernetes.kubectl(&["create", "namespace", "portcullis"]).unwrap();
+    let files = TempDir::new().unwrap();
+    let found = |args: &[&str]| -> Value {
+        serde_json::from_str(&kubernetes.kubectl(&[args, &["-o", "json"]].concat()).unwrap()).unwrap()
+    };
+    // As it is unless somebody says otherwise, and as the manifests have it.
+    for (namespace, said) in [("openshift-ingress", None), ("portcullis-ingress", Some("portcullis-ingress"))]
+    {
+        let config = files.path().join(format!("{namespace}.yaml"));
+        let given = said.map(|name| format!(", namespace: {name}")).unwrap_or_default();
+        let text = format!(
+            "kubernetes: {{kubeconfig: {}}}\ntelemetry: {{listen: '127.0.0.1:0'}}\n\
+             singleNode: {{enabled: true, image: 'router:1'{given}}}\n\
+             ingress: {{ports: {{https: 8443}}}}\n",
+            kubernetes.kubeconfig().display()
+        );
+        fs::write(&config, text).unwrap();
+        let _running = Program::start(&node, &files.path().join("log"), &config, &[]);
+        let pods = |selector: &str| {
+            let args = ["-n", namespace, "get", "pods", "-l", selector, "-o", "name"];
+            let found = kubernetes.kubectl(&args).unwrap_or_default();
+            found.lines().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let everything = "";
+        eventually("the router has a pod", || !pods(everything).is_empty());
+
+        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+        command.args(["networkpolicy", "--pod-network", "10.42.0.0/16", "--pod-network", "fd01::/48"]);
+        command.args(["--allow", "192.0.2.7/24", "--allow", "2001:db8::/32", "--port", "443"]);
+        command.args(said.iter().flat_map(|name| ["--namespace", name]));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8(output.stdout).unwrap();
+        // A field that Kubernetes does not know is refused here, and so is a value that it does not take.
+        kubernetes.apply(&printed).unwrap();
+        let policies = found(&["get", "networkpolicies", "-n", namespace]);
+        let [policy] = policies["items"].as_array().unwrap().as_slice() else { panic!("{policies}") };
+        let block = |range: &str| json!({"ipBlock": {"cidr": range}});
+        assert_eq!(
+            policy["spec"]["ingress"],
+            json!([
+                {"from": [block("10.42.0.0/16"), block("fd01::/48")]},
+                {"from": [block("192.0.2.0/24"), block("2001:db8::/32")], "ports": [{"port": 443, "protocol": "TCP"}]},
+            ])
+        );
+        assert_eq!(policy["spec"]["policyTypes"], json!(["Ingress"]));
+
+        // Whom it is about is what the Deployment makes, and no other pod beside it.
+        let other = json!({
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "other", "namespace": namespace, "labels": {"app": "other"}},
+            "spec": {"containers": [{"name": "other", "image": "other:1"}]},
+        });
+        kubernetes.apply(&other.to_string()).unwrap();
+        let selector = policy["spec"]["podSelector"].as_object().unwrap();
+        assert_eq!(selector.keys().collect::<Vec<_>>(), ["matchLabels"]);
+        let labels = selector["matchLabels"].as_object().unwrap();
+        assert!(!labels.is_empty(), "it is about all pods of the namespace");
+        let labels: Vec<String> =
+            labels.iter().map(|(name, value)| format!("{name}={}", value.as_str().unwrap())).collect();
+        let about = pods(&labels.join(","));
+        assert_eq!(about.len(), 1, "{about:?}");
+        assert!(about[0].starts_with("pod/router-default-"), "{about:?}");
+        assert_eq!(pods(everything).len(), 2);
+
+        // A policy is about ports of pods, whatever the Service has.
+        let service = found(&["get", "service", "router-default", "-n", namespace]);
+        let ports = service["spec"]["ports"].as_array().unwrap();
+        let https = ports.iter().find(|port| port["name"] == "https").unwrap();
+        assert_eq!(https["port"], 8443);
+        let pod = found(&["get", &about[0], "-n", namespace]);
+        assert_ne!(pod["spec"]["hostNetwork"], true, "policies are not about pods in the network of a node");
+        let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+        let behind = ports.iter().find(|port| port["name"] == https["targetPort"]).unwrap();
+        assert_eq!(behind["containerPort"], policy["spec"]["ingress"][1]["ports"][0]["port"]);
+    }
 }

@@ -78,7 +78,7 @@ fn has_one(scene: &Scene, name: &str) -> bool {
 async fn each_says_who_may_connect_to_its_own() {
     let scene = Scene::new("clouds", Mode::Nftables);
     let cloud = cloud();
-    join_nodes(scene.kubernetes, "eu-central-1a", &["i-1"]);
+    join_nodes(&scene.kubernetes, "eu-central-1a", &["i-1"]);
     let here = scene.start().await;
     let there = start(&scene, &cloud).await;
     scene.apply("web", json!({}), limited(None, 80));

@@ -3,7 +3,7 @@ use portcullis_host::Machine;
 use portcullis_host::datapath::{Datapath, Mode};
 use portcullis_kube_api::enforced::ENFORCED;
 use portcullis_kube_api::host::ASSIGNED;
-use portcullis_testkit::{Target, can_connect, eventually};
+use portcullis_testkit::{Failure, Target, can_connect, connect, eventually};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use serde_json::json;
 
@@ -189,20 +189,40 @@ async fn an_api_that_is_away() {
     scene.wait_for_addresses("web", &[LAN, "192.0.2.9", WAN]);
 }
 
-/// Connections to the API are cut all the time, while addresses and endpoints flap.
+/// Connections to the API are cut all the time, while addresses and endpoints flap: who may connect does so again and again, and
+/// nobody else ever does.
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_flaps() {
+    const ROUNDS: usize = 10;
     let scene = Scene::new("flaps", Mode::Nftables);
     let _serving = scene.backend.serve(8080);
     let (_running, passage) = scene.start_by_passage().await;
     scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
-    for round in 0..10 {
+    scene.endpoint("web", json!({"ready": true}));
+    eventually("it connects", || can_connect(&scene.inside, LAN, WEB));
+    let (mut through, mut refused) = (0, 0);
+    let mut ask = |round: usize| match connect(&scene.inside, LAN, WEB) {
+        Ok(_) => through += 1,
+        // Nobody is there to serve, and who may connect is told.
+        Err(failure) => {
+            assert_eq!(failure, Failure::Refused, "round {round}");
+            refused += 1;
+        }
+    };
+    for round in 0..ROUNDS {
+        let is_ready = round % 2 == 0;
         scene.node.run("ip address add 192.0.2.9/24 dev to-inside");
-        scene.endpoint("web", json!({"ready": round % 2 == 0}));
+        scene.endpoint("web", json!({"ready": is_ready}));
         passage.cut();
         scene.node.run("ip address del 192.0.2.9/24 dev to-inside");
-        assert!(!can_connect(&scene.outside, WAN, WEB), "nothing opens");
+        // Before and after somebody else tries, which takes a while: that nothing opens says little of what is closed to all.
+        ask(round);
+        assert!(!can_connect(&scene.outside, WAN, WEB), "nothing opens in round {round}");
+        ask(round);
     }
+    // Half of the rounds have an endpoint.
+    assert!(through >= ROUNDS / 2, "it got through {through} times, and was refused {refused} times");
+    assert!(refused > 0, "endpoints did not flap: it got through {through} times");
     scene.endpoint("web", json!({"ready": true}));
     eventually("it connects", || can_connect(&scene.inside, LAN, WEB));
     scene.wait_for_addresses("web", &[LAN, WAN]);

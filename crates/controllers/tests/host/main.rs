@@ -7,5 +7,6 @@ mod addresses;
 mod clouds;
 mod conflicts;
 mod faults;
+mod kube_proxy;
 mod packets;
 mod scene;

@@ -1,8 +1,11 @@
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Service;
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::enforced::{ENFORCED, enforced};
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS};
-use portcullis_testkit::{Failure, Target, can_connect, connect, eventually};
+use portcullis_testkit::talk::{Backend, ask};
+use portcullis_testkit::{Failure, Host, Target, can_connect, connect, eventually, link};
 use serde_json::{Value, json};
 
 use crate::scene::{LAN, OTHERS, Scene, WAN};
@@ -158,4 +161,55 @@ async fn what_waits_for_a_filter_is_not_forgotten() {
         );
         scene.delete(&name);
     }
+}
+
+/// Who asks for it always has the same endpoint, and everybody else any.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_keeps_its_endpoint_if_asked() {
+    let scene = Scene::new("affinity", Mode::Nftables);
+    let another = Host::new("another");
+    link(&another, &["10.244.1.2/24"], &scene.node, &["10.244.1.1/24"]);
+    another.default_route("10.244.1.1");
+    let _serving = [&scene.backend, &another].map(|host| Backend::start(host, 8080));
+    let running = scene.start().await;
+    let web = |affinity: Value| scene.apply("web", json!({}), affinity);
+    web(json!({"sessionAffinity": "None"}));
+    scene.endpoints("web", &["10.244.0.2", "10.244.1.2"]);
+    // Who answers so many connections: that it is one of two for all of them by chance happens once in 2 to the power of 39
+    // times. What goes wrong is seen, too: it might have gone to an endpoint that does not answer.
+    let answer = |_| ask(&scene.inside, LAN, 80).unwrap_or_else(|error| error.kind().to_string());
+    let seen = || -> BTreeSet<String> { (0..40).map(answer).collect() };
+    let both = BTreeSet::from(["another".to_owned(), "backend".to_owned()]);
+    eventually("without it both are seen", || seen() == both);
+
+    web(
+        json!({"sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 600}}}),
+    );
+    eventually("with it one is seen", || seen().len() == 1);
+    let kept = seen();
+    assert!(kept.len() == 1 && kept.is_subset(&both), "{kept:?}");
+    let has = |what: &str| scene.node.run("nft list table inet portcullis").contains(what);
+    assert!(has("affinity4_600"), "as long as the Service says");
+    // Who looks after it is gone and back, and there is one more, which does not answer: nothing changes for who keeps one.
+    drop(running);
+    scene.endpoints("web", &["10.244.0.2", "10.244.1.2", "10.244.1.99"]);
+    let _running = scene.start().await;
+    eventually("there is one more", || has("10.244.1.99"));
+    assert_eq!(seen(), kept);
+    // Its endpoint is gone: it gets another, and keeps that.
+    let (left, gone, other) = if kept.contains("backend") {
+        ("10.244.1.2", "10.244.0.2", "another")
+    } else {
+        ("10.244.0.2", "10.244.1.2", "backend")
+    };
+    scene.endpoints("web", &[left]);
+    let other = BTreeSet::from([other.to_owned()]);
+    eventually("it has the other", || seen() == other);
+    eventually("nothing is left of what it had", || !has(gone));
+    scene.endpoints("web", &["10.244.0.2", "10.244.1.2"]);
+    eventually("both are there", || has(gone));
+    assert_eq!(seen(), other);
+
+    web(json!({"sessionAffinity": "None"}));
+    eventually("without it both are seen again", || seen() == both);
 }

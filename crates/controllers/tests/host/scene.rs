@@ -1,6 +1,7 @@
 //! A node between clients and backends, with a class of Services of its own: tests side by side do not see each other.
 
 use std::collections::BTreeSet;
+use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -11,8 +12,9 @@ use portcullis_host::datapath::Mode;
 use portcullis_host::interfaces::Selection;
 use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{Host, Passage, eventually, kubernetes, link};
+use portcullis_testkit::{Host, KubeProxy, Passage, eventually, kubernetes, kubernetes_in, link};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 pub(crate) const LAN: &str = "192.0.2.1";
@@ -28,8 +30,27 @@ pub(crate) const OTHERS: &str = "table ip others {
     }
 }";
 
+/// The Kubernetes API of a scene.
+pub(crate) enum Api {
+    /// All scenes have it.
+    Shared(&'static Kubernetes),
+    /// It is on the node itself, and nobody else has it.
+    OfNode(Box<Kubernetes>),
+}
+
+impl Deref for Api {
+    type Target = Kubernetes;
+
+    fn deref(&self) -> &Kubernetes {
+        match self {
+            Api::Shared(kubernetes) => kubernetes,
+            Api::OfNode(kubernetes) => kubernetes,
+        }
+    }
+}
+
 pub(crate) struct Scene {
-    pub(crate) kubernetes: &'static Kubernetes,
+    pub(crate) kubernetes: Api,
     pub(crate) name: &'static str,
     pub(crate) mode: Mode,
     /// `to-inside` and `to-outside` lead to clients, `to-backend` to the network between pods.
@@ -88,6 +109,17 @@ impl Scene {
 
     /// Another one for the same test.
     pub(crate) fn beside(name: &'static str, mode: Mode) -> Self {
+        Self::with(name, mode, |_| Api::Shared(kubernetes()))
+    }
+
+    /// One with a kube-proxy on its node, which follows the API from there. Nobody else has that API, so that nobody has to wait.
+    pub(crate) fn with_kube_proxy(name: &'static str, mode: Mode) -> (Self, KubeProxy) {
+        let scene = Self::with(name, mode, |node| Api::OfNode(Box::new(kubernetes_in(node))));
+        let proxy = KubeProxy::start(&scene.kubernetes, &scene.node_name(), LAN);
+        (scene, proxy)
+    }
+
+    fn with(name: &'static str, mode: Mode, api: impl FnOnce(&Host) -> Api) -> Self {
         let [node, inside, outside, backend] = ["node", "inside", "outside", "backend"].map(Host::new);
         link(&inside, &["192.0.2.10/24", "2001:db8:1::10/64"], &node, &["192.0.2.1/24", "2001:db8:1::1/64"]);
         link(
@@ -104,7 +136,7 @@ impl Scene {
             host.default_route(v4);
             host.default_route(v6);
         }
-        let kubernetes = kubernetes();
+        let kubernetes = api(&node);
         kubernetes.kubectl(&["create", "namespace", name]).unwrap();
         let scene = Scene {
             kubernetes,
@@ -231,6 +263,15 @@ impl Scene {
         all
     }
 
+    /// Both halves, where only the node reaches the API: all of what they do happens there, as long as the runtime is kept.
+    pub(crate) fn start_on_node(&self) -> (Running, Runtime) {
+        Namespace::run(&self.node, || {
+            let runtime = Runtime::new().unwrap();
+            let running = runtime.block_on(self.start());
+            (running, runtime)
+        })
+    }
+
     /// Creates or changes a Service, of its own class unless it says something else.
     pub(crate) fn apply(&self, name: &str, annotations: Value, spec: Value) {
         let mut full = json!({
@@ -262,7 +303,21 @@ impl Scene {
         self.endpoint_at(service, "IPv6", "fd00:1::2", json!({"ready": true}));
     }
 
+    /// Endpoints of a Service that are all ready, at these addresses.
+    pub(crate) fn endpoints(&self, service: &str, addresses: &[&str]) {
+        let endpoint = |address: &&str| self.endpoint_of(address, &json!({"ready": true}));
+        self.slice(service, "IPv4", addresses.iter().map(endpoint).collect());
+    }
+
     fn endpoint_at(&self, service: &str, family: &str, address: &str, conditions: Value) {
+        self.slice(service, family, json!([self.endpoint_of(address, &conditions)]));
+    }
+
+    fn endpoint_of(&self, address: &str, conditions: &Value) -> Value {
+        json!({"addresses": [address], "nodeName": self.node_name(), "conditions": conditions})
+    }
+
+    fn slice(&self, service: &str, family: &str, endpoints: Value) {
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",
@@ -272,7 +327,7 @@ impl Scene {
                 "labels": {"kubernetes.io/service-name": service},
             },
             "addressType": family,
-            "endpoints": [{"addresses": [address], "nodeName": self.node_name(), "conditions": conditions}],
+            "endpoints": endpoints,
             "ports": [
                 {"name": "http", "port": 8080, "protocol": "TCP"},
                 {"name": "dns", "port": 8080, "protocol": "UDP"},

@@ -10,7 +10,7 @@ use crate::{on, row};
 
 /// So many changes of each kind are measured.
 const CHANGES: u32 = 500;
-/// Limits: all frontends in a kernel that has none, one change at the median and for 99 of 100, and memory.
+/// Limits: all frontends in a kernel that has none; one change, at the median and for 99 of 100 as well; and memory.
 const FIRST: Duration = Duration::from_secs(2);
 const CHANGE: Duration = Duration::from_millis(5);
 const MEMORY: u64 = 150_000_000;
@@ -142,10 +142,12 @@ fn changed_one(outcome: Result<Synced, Error>) {
     assert!(synced.frontends == 1 && synced.elements > 0 && !synced.rules, "{synced:?}");
 }
 
+/// Both figures have the limit. Where there are less than a hundred times, the second one is of the slowest.
 fn report(what: &str, times: &mut [Duration]) {
+    let of = if times.len() < 100 { "all" } else { "99 of 100" };
     let (middle, most) = spread(times);
-    let figure = format!("{:.2} ms, 99 of 100 within {:.2} ms", millis(middle), millis(most));
-    row(what, &figure, mark(middle < CHANGE));
+    let figure = format!("{:.2} ms, {of} within {:.2} ms", millis(middle), millis(most));
+    row(what, &figure, mark(middle < CHANGE && most < CHANGE));
 }
 
 /// The memory that this process has, in bytes.

@@ -64,7 +64,7 @@ fn service(name: &str, port: u16, ranges: &[&str]) -> String {
         "metadata": {"name": name, "namespace": "default"},
         "spec": {
             "type": "LoadBalancer",
-            "loadBalancerClass": "portcullis.dev/host", "allocateLoadBalancerNodePorts": false,
+            "loadBalancerClass": "portcullis.dev/host",
             "externalTrafficPolicy": "Local",
             // Ranges do not count there, and it would not be said that they are kept to.
             "allocateLoadBalancerNodePorts": false,

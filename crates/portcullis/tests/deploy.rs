@@ -79,6 +79,41 @@ fn without_what_charts_differ_in(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
+/// As the guide has it: what `clusterctl init` would install.
+#[test]
+fn clusterctl_takes_it_for_a_provider() {
+    let files = tempfile::tempdir().unwrap();
+    let version = files.path().join(format!("infrastructure-portcullis/v{}", env!("CARGO_PKG_VERSION")));
+    fs::create_dir_all(&version).unwrap();
+    fs::copy(deploy("clusterctl/metadata.yaml"), version.join("metadata.yaml")).unwrap();
+    let types = portcullis(&["crds", "--only", "cluster-api"]);
+    let rest = output(find("kubectl").unwrap(), &["kustomize", &deploy("kustomize/cluster-api")]).unwrap();
+    let components = version.join("infrastructure-components.yaml");
+    fs::write(&components, format!("{types}---\n{rest}")).unwrap();
+    let config = files.path().join("clusterctl.yaml");
+    let provider = format!("name: portcullis, type: InfrastructureProvider, url: '{}'", components.display());
+    fs::write(&config, format!("providers: [{{{provider}}}]\n")).unwrap();
+    let made = Command::new(find("clusterctl").unwrap())
+        .args(["generate", "provider", "--infrastructure"])
+        .arg(concat!("portcullis:v", env!("CARGO_PKG_VERSION")))
+        .arg("--config")
+        .arg(&config)
+        .env("CLUSTERCTL_DISABLE_VERSIONCHECK", "true")
+        .env("HOME", files.path())
+        .env("XDG_CONFIG_HOME", files.path())
+        .output()
+        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let made = objects(&String::from_utf8(made.stdout).unwrap());
+    let of_kind = |kind: &str| made.iter().filter(|object| object["kind"] == kind).collect::<Vec<_>>();
+    assert_eq!(of_kind("CustomResourceDefinition").len(), 8, "four kinds, and a template of each");
+    assert_eq!(
+        of_kind("Deployment")[0]["metadata"]["labels"]["cluster.x-k8s.io/provider"],
+        "infrastructure-portcullis"
+    );
+    assert!(made.iter().all(|object| object["metadata"]["labels"]["clusterctl.cluster.x-k8s.io"] == ""));
+}
+
 #[test]
 fn the_kustomization_is_what_the_program_prints() {
     let built = |name| output(find("kubectl").unwrap(), &["kustomize", &deploy(name)]).unwrap();

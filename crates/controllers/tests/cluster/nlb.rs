@@ -24,7 +24,7 @@ pub(crate) fn account() -> Fake {
     world.add_vpc("vpc-1", "10.0.0.0/16", false);
     world.add_subnet("subnet-a", "vpc-1", "eu-central-1a", "10.0.1.0/24", false);
     world.add_security_group("sg-nodes", "nodes", "vpc-1");
-    for machine in ["i-1", "i-2", "i-3"] {
+    for machine in ["i-1", "i-2", "i-3", "i-4", "i-5", "i-6"] {
         world.add_instance(machine, "subnet-a", &["sg-nodes"]);
     }
     Fake::start(Config { world, draining: None, ..Config::default() }).unwrap()
@@ -199,4 +199,39 @@ async fn a_machine_waits_until_aws_has_drained_it() {
         world.load_balancers.is_empty() && world.target_groups.is_empty() && world.groups.len() == 2
     });
     assert!(fake.state().groups["sg-nodes"].lets_in().is_empty());
+}
+
+/// Three control planes are replaced one by one, by the deletion of their Machines: AWS always has three to send to, none goes before
+/// AWS has let its connections end, and nothing is sent to one that is gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_roll_leaves_nobody_behind() {
+    let (scene, fake) = (control_plane("nlb-roll"), account());
+    let _all = (scene.look_after().await, make(&scene, &fake).await);
+    let active = || scene.get("loadbalancer", "lb")["status"]["activeTargets"].clone();
+    scene.until("all get connections", || active() == json!(["one", "three", "two"]));
+    let address = scene.get("loadbalancer", "lb")["status"]["address"].clone();
+    let healthy = || targets(&fake).iter().filter(|target| target.ends_with(" healthy")).count();
+    for (number, (old, new)) in (1..).zip([("one", "four"), ("two", "five"), ("three", "six")]) {
+        let fresh = number + 3;
+        machine(&scene, new, &format!("aws:///eu-central-1a/i-{fresh}"), &format!("10.0.1.{}", fresh + 10));
+        scene.until("the new one gets connections", || {
+            active().as_array().is_some_and(|active| active.contains(&json!(new)))
+        });
+        scene.kubectl(&["delete", "machine", old, "--wait=false"]);
+        let draining = format!("i-{number}:6443 draining");
+        scene.until("AWS drains the old one", || targets(&fake).contains(&draining));
+        assert_eq!(healthy(), 3, "{:?}", targets(&fake));
+        assert!(scene.is_held(old, "lb"));
+        // It has not ended yet, and somebody looks at it now and then.
+        fake.pass(Duration::from_secs(300));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert!(targets(&fake).contains(&draining), "{:?}", targets(&fake));
+        assert!(scene.is_held(old, "lb"));
+        fake.pass(Duration::from_secs(300));
+        scene.until("it is gone", || scene.get("machine", old) == Value::Null);
+        assert!(!targets(&fake).iter().any(|target| target.starts_with(&format!("i-{number}:"))));
+        assert_eq!(healthy(), 3, "{:?}", targets(&fake));
+    }
+    assert_eq!(active(), json!(["five", "four", "six"]));
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], address);
 }

@@ -16,28 +16,13 @@ use portcullis_testkit::{ClusterApi, Host, Leash, eventually, kubernetes_in, lin
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use program::{Program, built, controller_account, text};
+use program::{Program, built, controller_account, double, text};
 
 const FRONT: &str = "192.0.2.1";
 
 fn apply(kubernetes: &Kubernetes, mut object: Value) {
     object["metadata"]["namespace"] = json!("default");
     eventually("the API takes it", || kubernetes.apply(&object.to_string()).is_ok());
-}
-
-/// A kind whose objects only say what the test wants them to.
-fn double(kind: &str) -> String {
-    let plural = format!("{}s", kind.to_ascii_lowercase());
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.infrastructure.cluster.x-k8s.io"), "labels": {"cluster.x-k8s.io/v1beta2": "v1"}},
-        "spec": {
-            "group": "infrastructure.cluster.x-k8s.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
-        },
-    })
-    .to_string()
 }
 
 fn machine(kubernetes: &Kubernetes, name: &str, address: &str) {

@@ -17,7 +17,7 @@ use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{ClusterApi, eventually, kubernetes};
 use serde_json::{Value, json};
 
-use program::{built, controller_account, text};
+use program::{built, controller_account, double, text};
 
 /// An account with a VPC, and machines that Cluster API made there.
 fn account() -> Fake {
@@ -158,21 +158,6 @@ impl Scene {
         all.sort();
         all
     }
-}
-
-/// A kind whose objects only say what the test wants them to.
-fn double(kind: &str) -> String {
-    let plural = format!("{}s", kind.to_ascii_lowercase());
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.infrastructure.cluster.x-k8s.io"), "labels": {"cluster.x-k8s.io/v1beta2": "v1"}},
-        "spec": {
-            "group": "infrastructure.cluster.x-k8s.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
-            "versions": [{"name": "v1", "served": true, "storage": true,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
-        },
-    })
-    .to_string()
 }
 
 /// The program, until it is dropped.

@@ -11,6 +11,7 @@ use portcullis_testkit::Host;
 use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::parts::catalogue::find;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
+use serde_json::json;
 
 /// The program, until it is dropped.
 pub(crate) struct Program {
@@ -65,4 +66,19 @@ pub(crate) fn text(kubernetes: &Kubernetes, namespace: &str, name: &str, key: &s
 /// A kubeconfig of the account in the namespace of the manifests.
 pub(crate) fn controller_account(kubernetes: &Kubernetes) -> PathBuf {
     kubernetes.user("system:serviceaccount:portcullis:portcullis", Some("system:serviceaccounts")).unwrap()
+}
+
+/// A kind whose objects only say what the test wants them to.
+pub(crate) fn double(kind: &str) -> String {
+    let plural = format!("{}s", kind.to_ascii_lowercase());
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{plural}.infrastructure.cluster.x-k8s.io"), "labels": {"cluster.x-k8s.io/v1beta2": "v1"}},
+        "spec": {
+            "group": "infrastructure.cluster.x-k8s.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+            "versions": [{"name": "v1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    })
+    .to_string()
 }

@@ -8,5 +8,4 @@ pub mod interfaces;
 mod listening;
 mod machine;
 
-pub use listening::listening;
 pub use machine::{Machine, MachineError};

@@ -12,7 +12,7 @@ use tokio::sync::{oneshot, watch};
 use crate::claims::Listening;
 use crate::datapath::{self, Datapath};
 use crate::interfaces::{self, Interfaces, WatchError};
-use crate::listening::listening;
+use crate::listening::Listeners;
 
 /// The machine, in the network namespace of the thread that started this. One thread of that namespace does everything, one
 /// thing after the other, so whoever uses it may be anywhere.
@@ -28,6 +28,7 @@ type Job = Box<dyn FnOnce(&mut Tools) + Send>;
 #[derive(Debug, Default)]
 struct Tools {
     datapath: Option<Datapath>,
+    listeners: Listeners,
 }
 
 /// Why the machine cannot be used.
@@ -63,7 +64,7 @@ impl Machine {
 
     /// Where its programs listen.
     pub async fn listening(&self) -> io::Result<BTreeSet<Listening>> {
-        self.have_done(|_| listening()).await.unwrap_or_else(|| Err(gone()))
+        self.have_done(|tools| tools.listeners.look()).await.unwrap_or_else(|| Err(gone()))
     }
 
     /// Whether it forwards packets, by IPv4 and IPv6.

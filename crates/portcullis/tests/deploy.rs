@@ -474,10 +474,7 @@ fn the_chart_is_the_kustomization_of_nodes() {
         assert_eq!(one["host"]["managementInterfaces"], json!(["ipmi0", "mgmt*"]));
         assert_eq!(one["host"]["withoutClass"], true);
     }
-    // Kubernetes takes the policy.
-    let kubernetes = kubernetes();
-    let apply = ["apply", "--dry-run=server", "-f", "-"];
-    kubernetes.kubectl_as(kubernetes.kubeconfig(), &apply, &policy.to_string()).unwrap();
+    refuses_what_nodes_need(&chart);
 
     for (wrong, says) in [
         ("--set=host.enabled=true,singleNode.enabled=true", "exclude each other"),
@@ -488,6 +485,44 @@ fn the_chart_is_the_kustomization_of_nodes() {
     ] {
         let said = helm(&[common, wrong]).unwrap_err();
         assert!(said.contains(says), "{wrong}: {said}");
+    }
+}
+
+/// What the policy for Services says to those who ask for ports and interfaces of the nodes themselves, where `{22,9090}` and
+/// `{ipmi0,mgmt*}` are such.
+fn refuses_what_nodes_need(chart: &[Value]) {
+    let kubernetes = kubernetes();
+    let is_policy = |object: &&Value| object["metadata"]["name"] == "portcullis-host-services";
+    for object in chart.iter().filter(is_policy) {
+        kubernetes.apply(&object.to_string()).unwrap();
+    }
+    let said = |class: Option<&str>, port: u16, entries: &str| -> Result<String, String> {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "web", "annotations": {"portcullis.dev/listen-addresses": entries}},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": port}]},
+        });
+        let apply = ["apply", "--dry-run=server", "-f", "-"];
+        let said = kubernetes.kubectl_as(kubernetes.kubeconfig(), &apply, &service.to_string());
+        said.map_err(|error| error.to_string())
+    };
+    let ours = Some("portcullis.dev/host");
+    eventually("it is in force", || said(ours, 22, "").is_err());
+    let interfaces = "is kept for those who look after the nodes: name another one";
+    for (class, port, entries, says) in [
+        (ours, 22, "", "port 22 is kept for the nodes themselves"),
+        (None, 9090, "", "port 9090 is kept for the nodes themselves"),
+        (ours, 80, "ipmi0", interfaces),
+        (None, 80, "eth0, mgmt3", interfaces),
+        (ours, 80, "mgmt", interfaces),
+    ] {
+        let refused = said(class, port, entries).unwrap_err();
+        assert!(refused.contains(says), "{port} {entries}: {refused}");
+    }
+    for (class, port, entries) in
+        [(ours, 80, ""), (ours, 80, "ipmi1,eth0"), (ours, 80, "192.0.2.7"), (Some("other"), 22, "ipmi0")]
+    {
+        said(class, port, entries).unwrap_or_else(|refused| panic!("{port} {entries}: {refused}"));
     }
 }
 

@@ -129,6 +129,7 @@ impl Kernel {
     fn look(&mut self) -> Result<(), WatchError> {
         self.is_behind = true;
         while self.is_behind {
+            self.forget_news();
             let mut found = Interfaces::default();
             if self.ask(GET_LINK, &mut found)? && self.ask(GET_ADDRESS, &mut found)? {
                 self.known = found;
@@ -138,6 +139,12 @@ impl Kernel {
             }
         }
         Ok(())
+    }
+
+    /// What was told before a question is older than the answer. Where some of it was lost, the rest would be taken for true: an
+    /// address came, and that it went is what was lost.
+    fn forget_news(&self) {
+        while !matches!(self.receive(MsgFlags::MSG_DONTWAIT), Err(error) if error != Errno::ENOBUFS) {}
     }
 
     /// Asks for all links, or addresses, and takes in what is told, news in between too. Whether it is whole.
@@ -178,28 +185,82 @@ impl Kernel {
 
 #[cfg(test)]
 mod tests {
-    use portcullis_testkit::Host;
+    use std::collections::BTreeSet;
+    use std::io::Write;
+    use std::net::IpAddr;
+    use std::process::{Command, Stdio};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use portcullis_testkit::parts::Namespace;
+    use portcullis_testkit::{Host, eventually};
 
     use super::*;
 
-    /// More news than there is room for: all is looked at again.
-    #[test]
-    fn news_that_are_lost_are_asked_for() {
+    fn host() -> Host {
         let host = Host::new("node");
         host.run("ip link add br0 type bridge");
+        host
+    }
+
+    fn addresses(known: &Interfaces) -> BTreeSet<IpAddr> {
+        let found = known.find("br0").map(|found| found.addresses.iter().copied().collect::<BTreeSet<_>>());
+        found.unwrap_or_default().into_iter().filter(IpAddr::is_ipv4).collect()
+    }
+
+    /// More news than there is room for: the kernel says that some are lost, and all is looked at again.
+    #[test]
+    fn news_that_are_lost_are_asked_for() {
+        let host = host();
         Namespace::run(&host, || {
-            let mut kernel = Kernel::new(4096).unwrap();
-            for number in 0..200 {
-                host.run(&format!("ip address add 10.0.{number}.1/32 dev br0"));
-            }
-            let lost = kernel.receive(MsgFlags::empty());
+            let mut kernel = Kernel::new(LARGEST).unwrap();
+            kernel.look().unwrap();
+            let beside = Kernel::new(LARGEST).unwrap();
+            come_and_go(1000, &AtomicBool::new(false));
+            let lost = beside.receive(MsgFlags::empty());
             assert_eq!(lost, Err(Errno::ENOBUFS), "there was room for all of it");
-            setsockopt(&kernel.socket, sockopt::RcvBuf, &ROOM).unwrap();
-            kernel.is_behind = true;
+            assert_eq!(addresses(&kernel.known).len(), 0);
             kernel.wait().unwrap();
-            let found = kernel.known.find("br0").unwrap();
-            assert_eq!(found.addresses.iter().filter(|address| address.is_ipv4()).count(), 200);
+            assert_eq!(addresses(&kernel.known).len(), THERE);
         });
+    }
+
+    /// Addresses come and go all the time while many begin to watch: whatever moment it was, all of them know in the end what
+    /// there is. Each address comes once and goes once, so what one missed it never hears of.
+    #[test]
+    fn nothing_is_missed_when_it_begins() {
+        let host = host();
+        let is_over = AtomicBool::new(false);
+        let watchers = thread::scope(|threads| {
+            threads.spawn(|| Namespace::run(&host, || come_and_go(256 * 256, &is_over)));
+            let watchers: Vec<_> = (0..200).map(|_| Namespace::run(&host, || watch().unwrap())).collect();
+            is_over.store(true, Ordering::Relaxed);
+            watchers
+        });
+        let truth = addresses(&Namespace::run(&host, || watch().unwrap()).borrow());
+        assert_eq!(truth.len(), THERE);
+        for watcher in watchers {
+            eventually("it knows what there is", || addresses(&watcher.borrow()) == truth);
+        }
+    }
+
+    /// So many addresses are there at the same time.
+    const THERE: usize = 100;
+
+    /// At most so many come, and go again.
+    fn come_and_go(most: usize, is_over: &AtomicBool) {
+        let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap();
+        let mut told = ip.stdin.take().unwrap();
+        let address = |number: usize| format!("10.{}.{}.1/32 dev br0", number / 256, number % 256);
+        for number in 0..most {
+            writeln!(told, "address add {}", address(number)).unwrap();
+            if number >= THERE {
+                writeln!(told, "address del {}", address(number - THERE)).unwrap();
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        }
+        drop(told);
+        assert!(ip.wait().unwrap().success());
     }
 }

@@ -14,7 +14,7 @@ use portcullis_aws_fake::{
 };
 use portcullis_kube_api::{Change, TakenOver, give_back, take_over};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, join_nodes, kubernetes};
+use portcullis_testkit::{AwsAccount, CloudProviderAws, Refusing, eventually, join_nodes, kubernetes};
 use serde_json::{Value, json};
 
 const KEY: &str = "AKIAFAKEFAKEFAKEFAKE";
@@ -563,7 +563,7 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
     assert_eq!(pool(&scene).targets.len(), 2, "nobody is sent away");
 
     let port = health(&after);
-    keep_port(&scene, &port);
+    let _kept = keep_port(&scene, &port);
     // Nobody is there to take it back: it is waited for, until what is ours is not needed any more.
     let told = std::thread::scope(|threads| {
         let released = threads.spawn(|| scene.does(&["release", "default/web", "--yes"]));
@@ -605,24 +605,15 @@ fn what_the_load_balancer_controller_made_changes_hands_and_back() {
 
 /// Kubernetes looks at all ports now and then, and keeps one that is given up in that moment for minutes. It is had to do so
 /// with this one, for whoever is of their class.
-fn keep_port(scene: &Scene, port: &str) {
-    let name = json!({"name": "keeps-a-port"});
-    let group = "admissionregistration.k8s.io/v1";
-    let refused = format!(
+fn keep_port<'a>(scene: &'a Scene, port: &str) -> Refusing<'a> {
+    let is_it = format!(
         "object.metadata.name == 'probe' || (object.spec.?loadBalancerClass.orValue('') == '{THEIR_CLASS}' && object.spec.?healthCheckNodePort.orValue(0) == {port})"
     );
-    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["services"]});
-    let policy = json!({"apiVersion": group, "kind": "ValidatingAdmissionPolicy", "metadata": name, "spec": {
-        "matchConstraints": {"resourceRules": [rule]},
-        "validations": [{"expression": format!("!({refused})"), "message": "provided port is already allocated"}],
-    }});
-    let binding = json!({"apiVersion": group, "kind": "ValidatingAdmissionPolicyBinding", "metadata": name, "spec": {
-        "policyName": "keeps-a-port", "validationActions": ["Deny"],
-    }});
-    scene.kubernetes.apply(&policy.to_string()).unwrap();
-    scene.kubernetes.apply(&binding.to_string()).unwrap();
+    let (place, words) = ((&["CREATE", "UPDATE"][..], "services"), "provided port is already allocated");
+    let refusing = Refusing::start(scene.kubernetes, "keeps-a-port", place, &is_it, words);
     let probe = ["create", "service", "clusterip", "probe", "--tcp=80", "--dry-run=server"];
     eventually("it does so", || scene.kubernetes.kubectl(&probe).is_err());
+    refusing
 }
 
 /// Makes changes of the Service, as the commands make them.

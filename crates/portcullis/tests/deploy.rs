@@ -499,7 +499,7 @@ fn refuses_what_nodes_need(chart: &[Value]) {
     let said = |class: Option<&str>, port: u16, entries: &str| -> Result<String, String> {
         let service = json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": {"name": "web", "annotations": {"portcullis.dev/listen-addresses": entries}},
+            "metadata": {"name": "asks", "annotations": {"portcullis.dev/listen-addresses": entries}},
             "spec": {"type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": port}]},
         });
         let apply = ["apply", "--dry-run=server", "-f", "-"];

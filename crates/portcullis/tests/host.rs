@@ -10,7 +10,7 @@ use std::process::Command;
 
 use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{Host, Target, can_connect, eventually, kubernetes_in, link};
+use portcullis_testkit::{Host, KubeProxy, Target, can_connect, eventually, kubernetes_in, link};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -75,6 +75,18 @@ fn service(name: &str, port: u16, ranges: &[&str]) -> String {
     .to_string()
 }
 
+/// The endpoint of the Service `web`, on a node.
+fn slice(node: &str) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
+        "addressType": "IPv4",
+        "endpoints": [{"addresses": ["10.244.0.2"], "nodeName": node, "conditions": {"ready": true}}],
+        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+    })
+}
+
 #[test]
 fn services_are_served_on_a_node_with_the_rights_for_it() {
     let [node, inside, outside, backend] = lab();
@@ -113,15 +125,7 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
     let running = Program::start(&node, &files.path().join("agent.log"), &agents, &settings);
 
     kubernetes.apply(&service("web", 80, &["192.0.2.0/24"])).unwrap();
-    let slice = json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": "web-1", "namespace": "default", "labels": {"kubernetes.io/service-name": "web"}},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": ["10.244.0.2"], "nodeName": "node1", "conditions": {"ready": true}}],
-        "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
-    });
-    kubernetes.apply(&slice.to_string()).unwrap();
+    kubernetes.apply(&slice("node1").to_string()).unwrap();
     eventually("who is in the range connects", || can_connect(&inside, NODE, WEB));
     assert!(!can_connect(&outside, "198.51.100.1", WEB));
     let addresses = ["get", "service", "web", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
@@ -184,6 +188,43 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
     drop(running);
     assert!(can_connect(&inside, NODE, WEB));
     assert!(!can_connect(&outside, "198.51.100.1", WEB));
+}
+
+/// Where kube-proxy serves, ranges that it knows nothing of are kept to, and stay so when the program is gone.
+#[test]
+fn ranges_are_kept_to_where_kube_proxy_serves() {
+    let [node, inside, outside, backend] = lab();
+    let _serving = backend.serve(8080);
+    let kubernetes = kubernetes_in(&node);
+    kubernetes.apply(&built("host")).unwrap();
+    let _proxy = KubeProxy::start(&kubernetes, "edge", NODE);
+    let files = TempDir::new().unwrap();
+    let config = files.path().join("config.yaml");
+    let text = format!(
+        "kubernetes: {{kubeconfig: {}}}\ntelemetry: {{listen: '127.0.0.1:0'}}\n\
+         host: {{enabled: true, node: edge, datapath: filter, internalInterfaces: [to-backend]}}\n",
+        kubernetes.kubeconfig().display()
+    );
+    fs::write(&config, text).unwrap();
+    let running = Program::start(&node, &files.path().join("log"), &config, &[]);
+
+    // In the annotation, which kube-proxy does not read.
+    let mut web: Value = serde_json::from_str(&service("web", 80, &[])).unwrap();
+    web["metadata"]["annotations"] =
+        json!({"service.beta.kubernetes.io/load-balancer-source-ranges": "192.0.2.0/24"});
+    kubernetes.apply(&web.to_string()).unwrap();
+    kubernetes.apply(&slice("edge").to_string()).unwrap();
+    eventually("who is in the range connects", || can_connect(&inside, NODE, WEB));
+    assert!(!can_connect(&outside, "198.51.100.1", WEB));
+    let conditions = ["get", "service", "web", "-o", "jsonpath={.status.conditions[*].message}"];
+    eventually("it is said where they are kept to", || {
+        kubernetes.kubectl(&conditions).unwrap().contains("edge (to-inside, to-outside)")
+    });
+    drop(running);
+    assert!(!can_connect(&outside, "198.51.100.1", WEB));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    assert!(Namespace::run(&node, || command.arg("clear-filters").output().unwrap()).status.success());
+    assert!(can_connect(&outside, "198.51.100.1", WEB), "it was ours that kept them out");
 }
 
 /// An edge administrator: the router on or off, on which ports, at which interface, and who may connect.

@@ -21,7 +21,13 @@ pub fn kubernetes_in(namespace: &Namespace) -> Kubernetes {
 /// A Kubernetes API of its own without kube-controller-manager, in which many Services find ports on nodes.
 #[track_caller]
 pub fn roomy_kubernetes() -> Kubernetes {
-    start(&Namespace::host(), false, Some(20_000..=59_999))
+    roomy_kubernetes_in(&Namespace::host())
+}
+
+/// The same, inside a network namespace.
+#[track_caller]
+pub fn roomy_kubernetes_in(namespace: &Namespace) -> Kubernetes {
+    start(namespace, false, Some(20_000..=59_999))
 }
 
 #[track_caller]

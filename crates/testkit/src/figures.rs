@@ -1,8 +1,12 @@
 //! Figures of benches, and whether they keep to their limits.
 
+mod process;
+
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+
+pub use process::{OtherProcess, cpu, memory, most_memory};
 
 /// How many limits were missed so far.
 static MISSED: AtomicUsize = AtomicUsize::new(0);

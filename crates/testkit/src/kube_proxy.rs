@@ -4,10 +4,13 @@ use std::time::Duration;
 use portcullis_parts::kubernetes::Kubernetes;
 use portcullis_parts::{self as parts, Launch, Process, answers};
 
+/// With ten thousand Services it takes minutes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// kube-proxy in its nftables mode, in the network namespace of the API it follows.
 #[derive(Debug)]
 pub struct KubeProxy {
-    _process: Process,
+    process: Process,
 }
 
 impl KubeProxy {
@@ -44,9 +47,14 @@ impl KubeProxy {
             // It answers so once it has written its rules for the first time.
             let health = SocketAddr::from(([127, 0, 0, 1], 10256));
             let is_healthy = || kubernetes.namespace().run(|| answers(health, "/healthz"));
-            process.wait_until(Duration::from_secs(60), is_healthy)?;
+            process.wait_until(PATIENCE, is_healthy)?;
             Ok(process)
         })();
-        KubeProxy { _process: started.unwrap_or_else(|error| panic!("{error}")) }
+        KubeProxy { process: started.unwrap_or_else(|error| panic!("{error}")) }
+    }
+
+    /// The number of its process.
+    pub fn id(&self) -> u32 {
+        self.process.id()
     }
 }

@@ -1,8 +1,7 @@
 //! Many clusters, the machine that carries their load balancers, and what is seen of them.
 
 use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -31,37 +30,9 @@ pub(crate) const OURS: &str = "--ours";
 pub(crate) const FRONT: &str = "192.0.2.1";
 const NAMESPACE: &str = "fleet";
 
-/// The controllers in a process of their own, which ends with this value.
-pub(crate) struct Process(Child);
-
-impl Process {
-    pub(crate) fn start(fleet: &Fleet) -> Self {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        Process(command.arg(OURS).arg(fleet.kubernetes.kubeconfig()).stdin(Stdio::piped()).spawn().unwrap())
-    }
-
-    /// What it had in memory at most, in bytes.
-    pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    }
-
-    pub(crate) fn end(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
-
 pub(crate) fn run_ours(kubeconfig: &str) {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
-        let client = client(&PathBuf::from(kubeconfig)).await;
+        let client = client(Path::new(kubeconfig)).await;
         let balancers = LoadBalancers::new(
             client.clone(),
             LoadBalancerSettings {
@@ -88,7 +59,7 @@ pub(crate) fn run_ours(kubeconfig: &str) {
     });
 }
 
-async fn client(kubeconfig: &std::path::Path) -> Client {
+async fn client(kubeconfig: &Path) -> Client {
     let file = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
@@ -136,6 +107,10 @@ fn of_clusters(kind: &'static str, plural: &'static str) -> ApiResource {
 }
 
 impl Fleet {
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        self.kubernetes.kubeconfig()
+    }
+
     pub(crate) async fn new() -> Self {
         let kubernetes = roomy_kubernetes();
         let types: Vec<String> = crds(Flavour::Proposed).iter().map(Value::to_string).collect();

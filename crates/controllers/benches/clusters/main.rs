@@ -13,10 +13,10 @@ mod fleet;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use portcullis_testkit::figures::{self, mark, median, millis};
+use portcullis_testkit::figures::{self, OtherProcess, mark, median, millis, most_memory};
 use portcullis_testkit::talk::ask;
 
-use self::fleet::{Fleet, Process};
+use self::fleet::{Fleet, OURS};
 
 // What the program has.
 #[global_allocator]
@@ -47,7 +47,7 @@ async fn measure() {
         fleet.cluster(number, 3).await;
     }
     let start = Instant::now();
-    let mut ours = Process::start(&fleet);
+    let mut ours = OtherProcess::start(OURS, fleet.kubeconfig());
     let _agent = fleet.carry().await;
     fleet.until(|seen| seen.active.values().filter(|active| **active == 3).count() >= count).await;
     println!("{:<58} {:>8.1} s", "from nothing to all members active", start.elapsed().as_secs_f64());
@@ -97,7 +97,7 @@ async fn measure() {
         format!("writes in {} s at rest", REST.as_secs()),
         mark(writes == 0)
     );
-    let memory = ours.memory();
+    let memory = most_memory(ours.id());
     println!(
         "{:<58} {:>8} MB of {} {}",
         "memory of the controllers, at most",

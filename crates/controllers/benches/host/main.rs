@@ -6,6 +6,8 @@
 //! Both get Services in turns, so that they have the same machine. Times are of this one; what they have to do with each other
 //! is not.
 //!
+//! kube-proxy gets the same ten thousand at the end, to compare with.
+//!
 //! `SERVICES=1000` in the environment makes it a thousand at the end. A limit that is missed ends it with a failure.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a bench talks")]
@@ -24,12 +26,12 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, PostParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use portcullis_testkit::figures::{self, mark, millis, spread};
-use portcullis_testkit::roomy_kubernetes;
+use portcullis_testkit::figures::{self, OtherProcess, mark, millis, most_memory, spread};
+use portcullis_testkit::parts::kubernetes::Kubernetes;
+use portcullis_testkit::parts::{Namespace, run};
+use portcullis_testkit::{Host, KubeProxy, eventually, roomy_kubernetes_in};
 use serde_json::json;
 use tokio::sync::watch;
-
-use self::processes::Process;
 
 // What the program has.
 #[global_allocator]
@@ -54,14 +56,18 @@ fn main() -> ExitCode {
         [processes::OURS, kubeconfig] => processes::run_ours(kubeconfig, true),
         [processes::AGENT, kubeconfig] => processes::run_ours(kubeconfig, false),
         [processes::BARE, kubeconfig] => processes::run_bare(kubeconfig),
-        _ => tokio::runtime::Runtime::new().unwrap().block_on(measure()),
+        _ => {
+            // kube-proxy has packet filters of its own there, and not those of this machine.
+            let host = Host::new("api");
+            Namespace::run(&host, || tokio::runtime::Runtime::new().unwrap().block_on(measure(&host)));
+        }
     }
     figures::end()
 }
 
-async fn measure() {
+async fn measure(host: &Host) {
     let many = std::env::var("SERVICES").map_or(10_000, |number| number.parse().unwrap());
-    let kubernetes = roomy_kubernetes();
+    let kubernetes = roomy_kubernetes_in(host);
     for (kind, name) in [("namespace", "nodes"), ("namespace", "services")] {
         kubernetes.kubectl(&["create", kind, name]).unwrap();
     }
@@ -72,8 +78,8 @@ async fn measure() {
     println!("\nServices at the addresses of a node, in mode nftables, on a real Kubernetes API\n");
 
     make(&client, processes::OURS_CLASS, 0..THERE).await;
-    let mut ours = Process::start(processes::OURS, kubernetes.kubeconfig());
-    let mut bare = Process::start(processes::BARE, kubernetes.kubeconfig());
+    let mut ours = OtherProcess::start(processes::OURS, kubernetes.kubeconfig());
+    let mut bare = OtherProcess::start(processes::BARE, kubernetes.kubeconfig());
     seen.until(|known| known.values().filter(|addresses| addresses.len() == 1).count() >= THERE).await;
 
     let (mut of_ours, mut of_bare) = (Vec::new(), Vec::new());
@@ -127,15 +133,21 @@ async fn measure() {
         make(&client, processes::OURS_CLASS, THERE + MADE..many).await;
     }
     starts(kubernetes.kubeconfig(), &seen, many).await;
+    beside(&kubernetes, host, &client, many).await;
+}
+
+/// Until packet filters are set.
+fn hear_set(process: &mut OtherProcess) {
+    while process.hear() != "set" {}
 }
 
 /// Starts with so many Services: on a node of a cluster, and then all of it on one machine.
 async fn starts(kubeconfig: &Path, seen: &Seen, many: usize) {
     let start = Instant::now();
-    let mut agent = Process::start(processes::AGENT, kubeconfig);
-    agent.hear("set");
+    let mut agent = OtherProcess::start(processes::AGENT, kubeconfig);
+    hear_set(&mut agent);
     let alone = start.elapsed();
-    let memory = agent.memory();
+    let memory = most_memory(agent.id());
     agent.end();
     println!(
         "\n{:<50} {:>6.2} s {}\n  with {} MB",
@@ -145,8 +157,8 @@ async fn starts(kubeconfig: &Path, seen: &Seen, many: usize) {
         memory / 1_000_000,
     );
     let start = Instant::now();
-    let mut ours = Process::start(processes::OURS, kubeconfig);
-    ours.hear("set");
+    let mut ours = OtherProcess::start(processes::OURS, kubeconfig);
+    hear_set(&mut ours);
     let set = start.elapsed();
     seen.until(|known| {
         let ours = known.iter().filter(|(name, _)| name.starts_with("ours-"));
@@ -161,7 +173,7 @@ async fn starts(kubeconfig: &Path, seen: &Seen, many: usize) {
         "  and to the last status written",
         start.elapsed().as_secs_f64()
     );
-    let memory = ours.memory();
+    let memory = most_memory(ours.id());
     println!(
         "memory of both halves, at most: {} MB of {} {}",
         memory / 1_000_000,
@@ -169,6 +181,28 @@ async fn starts(kubeconfig: &Path, seen: &Seen, many: usize) {
         mark(memory < MEMORY)
     );
     ours.end();
+}
+
+/// kube-proxy with the same Services, of which it has to do with the cluster addresses alone, and without ranges.
+async fn beside(kubernetes: &Kubernetes, host: &Host, client: &Client, many: usize) {
+    let start = Instant::now();
+    let proxy = KubeProxy::start(kubernetes, "node2", "192.0.2.2");
+    println!(
+        "\n{:<50} {:>6.2} s",
+        format!("kube-proxy in nftables mode with those {many}: start"),
+        start.elapsed().as_secs_f64()
+    );
+    let (name, start) = make_one(client, processes::OURS_CLASS, many).await;
+    let api: Api<Service> = Api::namespaced(client.clone(), "services");
+    let spec = api.get(&name).await.unwrap().spec.unwrap();
+    let (address, port) = (spec.cluster_ip.unwrap(), spec.ports.unwrap()[0].port);
+    let element = format!("{{ {address} . tcp . {port} }}");
+    eventually("kube-proxy serves it", || {
+        let get = ["get", "element", "ip", "kube-proxy", "service-ips", &element];
+        run(host, "nft", &get).is_ok()
+    });
+    println!("{:<50} {:>6.2} s", "  one more Service", start.elapsed().as_secs_f64());
+    println!("  with {} MB", most_memory(proxy.id()) / 1_000_000);
 }
 
 async fn make(client: &Client, class: &str, numbers: std::ops::Range<usize>) {

@@ -1,9 +1,7 @@
 //! The processes that look after Services, and how they are talked to: by lines.
 
 use std::collections::BTreeSet;
-use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Once;
 
 use futures_util::TryStreamExt;
@@ -27,58 +25,6 @@ pub(crate) const AGENT: &str = "--agent";
 pub(crate) const BARE: &str = "--bare";
 pub(crate) const OURS_CLASS: &str = "bench/ours";
 pub(crate) const BARE_CLASS: &str = "bench/bare";
-
-/// Another process, which ends with this value.
-pub(crate) struct Process {
-    child: Child,
-    lines: BufReader<ChildStdout>,
-}
-
-impl Process {
-    pub(crate) fn start(word: &str, kubeconfig: &Path) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .arg(word)
-            .arg(kubeconfig)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let lines = BufReader::new(child.stdout.take().unwrap());
-        Process { child, lines }
-    }
-
-    /// Has it run `ip` on its node.
-    pub(crate) fn say(&mut self, line: &str) {
-        writeln!(self.child.stdin.as_mut().unwrap(), "{line}").unwrap();
-    }
-
-    /// Waits for a line.
-    pub(crate) fn hear(&mut self, line: &str) {
-        let mut heard = String::new();
-        while heard.trim() != line {
-            heard.clear();
-            assert!(self.lines.read_line(&mut heard).unwrap() > 0, "it ended");
-        }
-    }
-
-    /// What it had in memory at most, in bytes.
-    pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    }
-
-    pub(crate) fn end(&mut self) {
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        self.end();
-    }
-}
 
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
     let config = Kubeconfig::read_from(kubeconfig).unwrap();

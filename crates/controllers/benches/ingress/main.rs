@@ -17,10 +17,10 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt, stream};
-use portcullis_testkit::figures::{self, mark, millis, spread};
+use portcullis_testkit::figures::{self, OtherProcess, mark, millis, most_memory, spread};
 
 use self::seen::Seen;
-use self::world::{Process, World};
+use self::world::World;
 
 // What the program has.
 #[global_allocator]
@@ -55,7 +55,7 @@ async fn measure() {
     println!("{:<44} {rate:>8.0} writes/s, {TOGETHER} at a time", "the API server by itself");
 
     let start = Instant::now();
-    let ours = Process::start(world::OURS, &world);
+    let ours = OtherProcess::start(world::OURS, world.kubeconfig());
     seen.until_settled(count).await;
     let (time, writes) = (start.elapsed(), seen.take_writes());
     let each = f64::from(u32::try_from(writes.all()).unwrap()) / f64::from(u32::try_from(count).unwrap());
@@ -80,7 +80,7 @@ async fn measure() {
     seen.take_writes();
     drop(ours);
     let start = Instant::now();
-    let ours = Process::start(world::OURS, &world);
+    let ours = OtherProcess::start(world::OURS, world.kubeconfig());
     // It is there when it does what it is asked to; whatever it has to say of the others it has said long after that.
     world.edit(world::CONTROLLERS, 0, "203.0.113.1/32").await;
     seen.until_ranges("router-shop-0", "203.0.113.1/32").await;
@@ -96,7 +96,7 @@ async fn measure() {
         mark(writes.all() <= 3)
     );
 
-    let bare = Process::start(world::BARE, &world);
+    let bare = OtherProcess::start(world::BARE, world.kubeconfig());
     world.edit(world::FLOOR, 0, "203.0.113.1/32").await;
     seen.until_ranges("floor-0", "203.0.113.1/32").await;
     seen.take_writes();
@@ -139,7 +139,7 @@ async fn measure() {
         writes.ours,
         mark(writes.ours <= expected)
     );
-    let memory = ours.memory();
+    let memory = most_memory(ours.id());
     println!(
         "\nmemory, at most: {} MB of {} {}",
         memory / 1_000_000,

@@ -1,8 +1,7 @@
 //! A Kubernetes API with many `IngressControllers`, and the processes that look after them.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
 use std::time::Instant;
 
 use k8s_openapi::api::apps::v1::Deployment;
@@ -140,8 +139,8 @@ impl World {
         f64::from(u32::try_from(WRITES).unwrap()) / start.elapsed().as_secs_f64()
     }
 
-    fn kubeconfig(&self) -> PathBuf {
-        self.kubernetes.kubeconfig().to_owned()
+    pub(crate) fn kubeconfig(&self) -> &Path {
+        self.kubernetes.kubeconfig()
     }
 }
 
@@ -155,35 +154,6 @@ async fn client(kubeconfig: &Path) -> kube::Client {
     let config = Kubeconfig::read_from(kubeconfig).unwrap();
     let config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap();
     kube::Client::try_from(config).unwrap()
-}
-
-/// Another process, which ends with this value.
-pub(crate) struct Process(Child);
-
-impl Process {
-    pub(crate) fn start(word: &str, world: &World) -> Self {
-        let child = Command::new(std::env::current_exe().unwrap())
-            .arg(word)
-            .arg(world.kubeconfig())
-            .stdin(Stdio::piped())
-            .spawn()
-            .unwrap();
-        Process(child)
-    }
-
-    /// What it had in memory at most, in bytes.
-    pub(crate) fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
 }
 
 /// What one of the other processes is: ours, until nobody talks to it any more.

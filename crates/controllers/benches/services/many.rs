@@ -2,9 +2,8 @@
 //!
 //! The provider runs in a process of its own, so that its memory and its time are its own; the fake is here, and counts.
 
-use std::io::{BufRead, BufReader, Lines, Write, stdin, stdout};
+use std::io::{Write, stdin, stdout};
 use std::net::IpAddr;
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +14,7 @@ use portcullis_core::{
     Admission, EmptyMeans, Family, Listener, ListenerProtocol, LoadBalancer, Member, Outcome, Owner,
     Provider as _, Scheme, SourceRanges, Target, Want,
 };
-use portcullis_testkit::figures::mark;
+use portcullis_testkit::figures::{OtherProcess, cpu, mark, memory};
 
 use crate::aws::{self, CLUSTER, Calls};
 
@@ -96,10 +95,7 @@ pub(crate) fn measure() {
 }
 
 /// The other process: it is told a task by a line, and answers with one.
-struct Other {
-    child: Child,
-    answers: Lines<BufReader<ChildStdout>>,
-}
+struct Other(OtherProcess);
 
 struct Done {
     time: Duration,
@@ -109,48 +105,16 @@ struct Done {
 
 impl Other {
     fn start(fake: &Fake) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args([CHILD, fake.url()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap()).lines();
-        Other { child, answers }
+        Other(OtherProcess::start(CHILD, fake.url()))
     }
 
     fn work(&mut self, task: &str) -> Done {
-        let (start, before) = (Instant::now(), cpu(self.child.id()));
-        writeln!(self.child.stdin.as_mut().unwrap(), "{task}").unwrap();
-        let answer = self.answers.next().expect("the other process goes on").unwrap();
-        assert_eq!(answer, "done", "{task}");
-        let id = self.child.id();
+        let (start, before) = (Instant::now(), cpu(self.0.id()));
+        self.0.say(task);
+        assert_eq!(self.0.hear(), "done", "{task}");
+        let id = self.0.id();
         Done { time: start.elapsed(), cpu: cpu(id).saturating_sub(before), memory: memory(id) }
     }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        // It ends with what it is told.
-        drop(self.child.stdin.take());
-        let _ = self.child.wait();
-    }
-}
-
-/// What a process has in memory, in bytes.
-pub(crate) fn memory(process: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
-}
-
-/// How long a process has computed.
-fn cpu(process: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-    // After the name, which may have blanks in it.
-    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    Duration::from_millis(ticks * 10)
 }
 
 /// What the other process is.

@@ -7,13 +7,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_aws_fake::Fake;
 use portcullis_controllers::{ServiceController, Settings};
 use portcullis_kube_api::{LoadBalancerClass, TYPE};
-use portcullis_testkit::figures::mark;
+use portcullis_testkit::figures::{mark, memory};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{AwsAccount, CloudProviderAws, eventually, kubernetes};
 use serde_json::{Value, json};
 
 use crate::aws::{self, Calls};
-use crate::many;
 
 const CLASS: &str = "portcullis.dev/aws-nlb";
 const NODES: usize = 3;
@@ -80,7 +79,7 @@ pub(crate) fn compare() {
             }
         }
     }
-    println!("\nmemory of cloud-provider-aws after it: {} MB", many::memory(theirs.id()) / 1_000_000);
+    println!("\nmemory of cloud-provider-aws after it: {} MB", memory(theirs.id()) / 1_000_000);
 }
 
 /// What is only done for the first Service, or the first since a start, is done before. Ours keeps a Service on a node of

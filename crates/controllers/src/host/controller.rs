@@ -93,6 +93,8 @@ struct Controller {
     known: Known,
     services: Told<Service>,
     others: OthersServices,
+    /// Services that were ours, and what was said of them is to be taken back.
+    given_up: HashMap<Name, Service>,
     reports: Told<ConfigMap>,
     nodes: Told<Node>,
     sites: BTreeMap<String, Site>,
@@ -158,6 +160,7 @@ impl HostController {
             known,
             services: Told::default(),
             others: OthersServices::default(),
+            given_up: HashMap::new(),
             reports: Told::default(),
             nodes: Told::default(),
             sites: BTreeMap::new(),
@@ -236,11 +239,7 @@ impl Controller {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
-                if let watcher::Event::Apply(service) | watcher::Event::InitApply(service) = &event
-                    && !is_ours(service)
-                {
-                    self.let_go(service);
-                }
+                changed.extend(self.take_given_up(&event, is_ours));
                 let version = event_version(&event);
                 for (name, claim) in self.others.take(&event, is_ours) {
                     changed.extend(self.enter(&name, claim.as_ref(), version));
@@ -278,6 +277,9 @@ impl Controller {
                 match outcome {
                     Ok(service) => {
                         self.failures.remove(&name);
+                        if taken_back(&service).is_none() {
+                            self.given_up.remove(&name);
+                        }
                         self.written.insert(Arc::clone(&name), number(&addresses_of(&service)));
                         let version = version(&*service);
                         self.services.wrote(*service, &self.known);
@@ -340,15 +342,36 @@ impl Controller {
         changed
     }
 
-    /// Takes back what was said of a Service that is not looked after here any more: nobody keeps to it.
-    fn let_go(&mut self, service: &Service) {
-        let name = name(service);
-        if self.settings.observe || self.busy.contains(&name) {
-            return;
+    /// Takes in which Services are not looked after here any more, though something is said of them still.
+    fn take_given_up(
+        &mut self,
+        event: &watcher::Event<Service>,
+        is_ours: impl Fn(&Service) -> bool,
+    ) -> Option<Name> {
+        match event {
+            watcher::Event::Apply(service) | watcher::Event::InitApply(service) => {
+                let name = name(service);
+                if is_ours(service) || taken_back(service).is_none() {
+                    self.given_up.remove(&name);
+                    return None;
+                }
+                self.given_up.insert(Arc::clone(&name), service.clone());
+                Some(name)
+            }
+            watcher::Event::Delete(service) => {
+                self.given_up.remove(&name(service));
+                None
+            }
+            watcher::Event::Init | watcher::Event::InitDone => None,
         }
-        let Some(patch) = taken_back(service) else { return };
+    }
+
+    /// Takes back what was said of a Service that is not looked after here any more: nobody keeps to it.
+    fn take_back(&mut self, name: &Name) {
+        let Some(service) = self.given_up.get(name).cloned() else { return };
+        let Some(patch) = taken_back(&service).filter(|_| !self.settings.observe) else { return };
         info!(service = %name, "it is not reached at addresses of nodes any more, and what was said of it is taken back");
-        self.write(&name, service, patch);
+        self.write(name, &service, patch);
     }
 
     /// Takes in what a node told of itself.
@@ -459,7 +482,7 @@ impl Controller {
         if self.busy.contains(name) {
             return;
         }
-        let Some(service) = self.services.get(name).cloned() else { return };
+        let Some(service) = self.services.get(name).cloned() else { return self.take_back(name) };
         if service.metadata.deletion_timestamp.is_some() {
             return;
         }

@@ -2,7 +2,7 @@ use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, 
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::enforced::ENFORCED;
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
-use portcullis_testkit::{Target, can_connect, connect, eventually};
+use portcullis_testkit::{Refusing, Target, can_connect, connect, eventually};
 use serde_json::{Value, json};
 
 use crate::scene::{LAN, LAN6, Scene, WAN, WAN6, machine};
@@ -231,10 +231,28 @@ async fn services_without_a_class() {
     for task in running {
         task.abort();
     }
-    // Without a class nobody is looked after here any more: no address is told that nobody keeps to.
+    // Without a class nobody is looked after here any more: no address is told that nobody keeps to, also where that cannot be
+    // written at first.
+    let refusing = refuse_statuses(&scene, "web");
     let _running = scene.start().await;
+    scene.wait_for_addresses("other", &[]);
+    assert_eq!(scene.addresses("web"), [LAN, WAN]);
+    drop(refusing);
     for name in ["web", "other"] {
         scene.wait_for_addresses(name, &[]);
         eventually("we say nothing of it", || scene.condition(name, ASSIGNED).is_empty());
     }
+}
+
+/// Has nobody write the status of a Service.
+fn refuse_statuses<'a>(scene: &'a Scene, service: &str) -> Refusing<'a> {
+    let place = (&["UPDATE"][..], "services/status");
+    let is_it =
+        format!("object.metadata.namespace == '{}' && object.metadata.name == '{service}'", scene.name);
+    let refusing = Refusing::start(&scene.kubernetes, scene.name, place, &is_it, "Not this one.");
+    let patch = r#"{"status":{"loadBalancer":{}}}"#;
+    let probe = ["-n", scene.name, "patch", "service", service, "--subresource=status", "--dry-run=server"];
+    let probe = [&probe[..], &["--type=merge", "-p", patch]].concat();
+    eventually("it is refused", || scene.kubernetes.kubectl(&probe).is_err());
+    refusing
 }

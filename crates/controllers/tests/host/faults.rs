@@ -5,7 +5,8 @@ use portcullis_host::Machine;
 use portcullis_host::datapath::{Datapath, Mode};
 use portcullis_kube_api::enforced::ENFORCED;
 use portcullis_kube_api::host::ASSIGNED;
-use portcullis_testkit::{Backend, Failure, Held, Target, can_connect, connect, eventually};
+use portcullis_testkit::talk::{Backend, Held};
+use portcullis_testkit::{Failure, Target, can_connect, connect, eventually};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use serde_json::json;
 
@@ -173,12 +174,16 @@ async fn packet_filters_that_cannot_be_changed() {
 async fn an_api_that_is_away() {
     const AWAY: Duration = Duration::from_secs(150);
     let scene = Scene::new("gone", Mode::Nftables);
-    let _serving = Backend::start(&scene.backend, 8080);
+    let _serving = (scene.backend.serve(8080), Backend::start(&scene.backend, 8081));
     let (_running, passage) = scene.start_by_passage().await;
-    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
+    let limited = |range: &str| {
+        let ports = [json!({"name": "http", "port": 80}), json!({"name": "talk", "port": 8000})];
+        scene.apply("web", json!({}), json!({"ports": ports, "loadBalancerSourceRanges": [range]}));
+    };
+    limited("192.0.2.0/24");
     scene.endpoint("web", json!({"ready": true}));
     eventually("it connects", || can_connect(&scene.inside, LAN, WEB));
-    let mut held = Held::connect(&scene.inside, LAN, 80).unwrap();
+    let mut held = Held::connect(&scene.inside, LAN, 8000).unwrap();
     held.ask().unwrap();
 
     let start = Instant::now();
@@ -194,7 +199,7 @@ async fn an_api_that_is_away() {
     scene.node.run("ip address add 192.0.2.9/24 dev to-inside");
     scene.apply("other", json!({}), json!({"ports": [{"name": "http", "port": 81}]}));
     scene.endpoint("other", json!({"ready": true}));
-    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["198.51.100.0/24"]}));
+    limited("198.51.100.0/24");
     passage.open();
     eventually("the new ranges count", || can_connect(&scene.outside, WAN, WEB));
     assert!(!can_connect(&scene.inside, LAN, WEB));

@@ -293,7 +293,7 @@ impl Scene {
         self.kubernetes.apply(&service.to_string()).unwrap();
     }
 
-    /// The endpoint of a Service: the backend, on port 8080 of TCP and UDP.
+    /// The endpoint of a Service: the backend, on port 8080 of TCP and UDP, and for who has more to say on 8081.
     pub(crate) fn endpoint(&self, service: &str, conditions: Value) {
         self.endpoint_at(service, "IPv4", "10.244.0.2", conditions);
     }
@@ -331,6 +331,7 @@ impl Scene {
             "ports": [
                 {"name": "http", "port": 8080, "protocol": "TCP"},
                 {"name": "dns", "port": 8080, "protocol": "UDP"},
+                {"name": "talk", "port": 8081, "protocol": "TCP"},
             ],
         });
         self.kubernetes.apply(&slice.to_string()).unwrap();

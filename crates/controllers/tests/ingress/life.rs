@@ -3,7 +3,7 @@
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_kube_api::ingress::AUTO_DELETE;
-use portcullis_testkit::{eventually, kubernetes};
+use portcullis_testkit::{Refusing, eventually, kubernetes};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -114,26 +114,9 @@ async fn a_replacement_that_is_refused_is_tried_again() {
     let running = cluster.start(Platform::Aws).await;
     cluster.apply("shop", json!({"scope": "External"}));
     cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
-    let policy = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": "stuck"},
-        "spec": {
-            "failurePolicy": "Fail",
-            "matchConstraints": {"resourceRules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["DELETE"], "resources": ["services"]},
-            ]},
-            "validations": [{"expression": "request.namespace != 'stuck-routers'", "message": "Not this one."}],
-        },
-    });
-    let binding = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingAdmissionPolicyBinding",
-        "metadata": {"name": "stuck"},
-        "spec": {"policyName": "stuck", "validationActions": ["Deny"]},
-    });
-    cluster.apply_object(&policy);
-    cluster.apply_object(&binding);
+    let place = (&["DELETE"][..], "services");
+    let is_it = "request.namespace == 'stuck-routers'";
+    let refusing = Refusing::start(kubernetes(), "stuck", place, is_it, "Not this one.");
     let delete = ["-n", "stuck-routers", "delete", "service", "router-shop", "--dry-run=server"];
     eventually("it is refused", || kubernetes().kubectl(&delete).is_err());
 
@@ -149,8 +132,7 @@ async fn a_replacement_that_is_refused_is_tried_again() {
             .contains("Service stuck-routers/router-shop is to be replaced, and cannot be deleted")
     });
     assert_eq!(uid(), first);
-    cluster.kubectl(&["delete", "validatingadmissionpolicybinding", "stuck"]);
+    drop(refusing);
     eventually("another Service", || uid().is_string() && uid() != first);
-    cluster.kubectl(&["delete", "validatingadmissionpolicy", "stuck"]);
     running.abort();
 }

@@ -6,9 +6,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use portcullis_testkit::Http;
 use portcullis_testkit::parts::ovn::Ovn;
 use portcullis_testkit::parts::{Launch, Namespace, Port, Process, answers};
+use portcullis_testkit::{Http, figures};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -101,24 +101,17 @@ impl Server {
         self.ovn.nbctl(&["--timeout=600", "--wait=sb", "sync"]).unwrap();
     }
 
-    fn proc_file(&self, name: &str) -> String {
-        let process = self.process.borrow();
-        fs::read_to_string(format!("/proc/{}/{name}", process.as_ref().unwrap().id())).unwrap()
+    fn id(&self) -> u32 {
+        self.process.borrow().as_ref().unwrap().id()
     }
 
     /// How long the program has computed since it started.
     pub(crate) fn cpu(&self) -> Duration {
-        let stat = self.proc_file("stat");
-        // After the name, which may have spaces; user and system time are in hundredths of a second.
-        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-        let ticks: u64 = [11, 12].into_iter().map(|field| fields[field].parse::<u64>().unwrap()).sum();
-        Duration::from_millis(ticks * 10)
+        figures::cpu(self.id())
     }
 
     /// What the program holds in memory, in bytes.
     pub(crate) fn memory(&self) -> u64 {
-        let status = self.proc_file("status");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-        line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() * 1024
+        figures::memory(self.id())
     }
 }

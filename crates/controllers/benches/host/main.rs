@@ -29,7 +29,7 @@ use kube::{Client, ResourceExt};
 use portcullis_testkit::figures::{self, OtherProcess, mark, millis, most_memory, spread};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::parts::{Namespace, run};
-use portcullis_testkit::{Host, KubeProxy, eventually, roomy_kubernetes_in};
+use portcullis_testkit::{Host, KubeProxy, roomy_kubernetes_in};
 use serde_json::json;
 use tokio::sync::watch;
 
@@ -185,22 +185,29 @@ async fn starts(kubeconfig: &Path, seen: &Seen, many: usize) {
 
 /// kube-proxy with the same Services, of which it has to do with the cluster addresses alone, and without ranges.
 async fn beside(kubernetes: &Kubernetes, host: &Host, client: &Client, many: usize) {
+    let api: Api<Service> = Api::namespaced(client.clone(), "services");
+    let is_served = async |name: &str| {
+        let spec = api.get(name).await.unwrap().spec.unwrap();
+        let (address, port) = (spec.cluster_ip.unwrap(), spec.ports.unwrap()[0].port);
+        let element = format!("{{ {address} . tcp . {port} }}");
+        let get = ["get", "element", "ip", "kube-proxy", "service-ips", &element];
+        let deadline = Instant::now() + Duration::from_secs(600);
+        while run(host, "nft", &get).is_err() {
+            assert!(Instant::now() < deadline, "kube-proxy does not serve {name}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
     let start = Instant::now();
     let proxy = KubeProxy::start(kubernetes, "node2", "192.0.2.2");
+    // All that are there come together.
+    is_served("ours-0").await;
     println!(
         "\n{:<50} {:>6.2} s",
         format!("kube-proxy in nftables mode with those {many}: start"),
         start.elapsed().as_secs_f64()
     );
     let (name, start) = make_one(client, processes::OURS_CLASS, many).await;
-    let api: Api<Service> = Api::namespaced(client.clone(), "services");
-    let spec = api.get(&name).await.unwrap().spec.unwrap();
-    let (address, port) = (spec.cluster_ip.unwrap(), spec.ports.unwrap()[0].port);
-    let element = format!("{{ {address} . tcp . {port} }}");
-    eventually("kube-proxy serves it", || {
-        let get = ["get", "element", "ip", "kube-proxy", "service-ips", &element];
-        run(host, "nft", &get).is_ok()
-    });
+    is_served(&name).await;
     println!("{:<50} {:>6.2} s", "  one more Service", start.elapsed().as_secs_f64());
     println!("  with {} MB", most_memory(proxy.id()) / 1_000_000);
 }

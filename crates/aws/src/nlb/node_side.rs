@@ -7,6 +7,7 @@ use portcullis_core::{Direction, Owner};
 use smol_str::SmolStr;
 
 use super::asked::TargetKind;
+use super::decide::tags::{tag_group, wanted_tags};
 use super::decide::{self, Groups};
 use super::look::Look;
 use super::rules::{self, OwnNodeRules};
@@ -54,7 +55,7 @@ fn backend_tags(settings: &Settings) -> Tags {
     // comes to look after.
     tags.insert(format!("kubernetes.io/cluster/{}", settings.cluster), "shared".to_owned());
     tags.insert(PART_KEY.to_owned(), "1".to_owned());
-    decide::wanted_tags(&tags)
+    wanted_tags(&tags)
 }
 
 /// Looks at the nodes' side. `opened` are the owners for which all is open that they want, so that what they wanted
@@ -227,7 +228,7 @@ impl NodeSide {
         let own = snapshot.holdings.get(&owner).and_then(|holding| holding.groups.values().next());
         let Some(own) = own.filter(|own| own.seen && self.needs_backend) else { return };
         let mut steps = Vec::new();
-        decide::tag_group(&mut steps, own, &backend_tags(settings));
+        tag_group(&mut steps, own, &backend_tags(settings));
         self.steps.extend(steps.into_iter().map(|step| (Place::Owner(owner.clone()), step)));
     }
 

@@ -39,6 +39,7 @@ impl Node {
             },
             ports: [80, 443],
             listen: Vec::new(),
+            at_node: true,
             is_wanted: true,
             openshift: Some(true),
             take_over: false,
@@ -218,6 +219,34 @@ async fn the_router_is_as_the_configuration_says() {
     assert_eq!(node.ours(), Vec::<String>::new());
 }
 
+/// Ways to the router past the addresses that are listened to are closed. Who is kept out stays out.
+#[tokio::test(flavor = "multi_thread")]
+async fn other_ways_to_the_router_are_closed() {
+    let node = Node::new().await;
+    node.start().await.unwrap();
+    node.edit(
+        "service",
+        "router-default",
+        "json",
+        json!([
+            {"op": "add", "path": "/spec/externalIPs", "value": ["192.0.2.99"]},
+            {"op": "add", "path": "/spec/loadBalancerIP", "value": "192.0.2.98"},
+            {"op": "add", "path": "/spec/ports/1/nodePort", "value": 30443},
+            {"op": "add", "path": "/spec/loadBalancerSourceRanges", "value": ["192.0.2.0/24"]},
+        ]),
+    );
+    let report = node.start().await.unwrap();
+    let fields = &report.changed[0].fields;
+    for field in ["spec.externalIPs", "spec.loadBalancerIP", "spec.ports[https].nodePort"] {
+        assert!(fields.contains(&field.to_owned()), "{field}: {report:?}");
+    }
+    let spec = &node.get("service", "router-default")["spec"];
+    assert!(spec.get("externalIPs").is_none() && spec.get("loadBalancerIP").is_none(), "{spec:#}");
+    assert!(spec["ports"][1].get("nodePort").is_none(), "{spec:#}");
+    assert_eq!(spec["loadBalancerSourceRanges"], json!(["192.0.2.0/24"]));
+    assert_eq!(node.start().await.unwrap(), Report::default());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_edited_by_hand_is_put_back_and_told() {
     let mut node = Node::new().await;
@@ -313,6 +342,7 @@ async fn what_was_edited_by_hand_is_put_back_and_told() {
 
     // A class cannot be changed: the Service is made anew.
     node.settings.router.load_balancer_class = None;
+    node.settings.at_node = false;
     let report = node.start().await.unwrap();
     assert_eq!(report.made_anew, ["Service openshift-ingress/router-default"]);
     assert_eq!(node.get("service", "router-default")["spec"]["loadBalancerClass"], Value::Null);

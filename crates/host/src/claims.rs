@@ -46,11 +46,18 @@ pub struct Claim {
     pub families: BTreeSet<Family>,
     /// The addresses that it has, each with the ports that it has there; with none said, it has them all.
     pub held: Vec<(IpAddr, Option<Vec<Port>>)>,
+    /// Ports that lead to it at every address of every node.
+    pub node_ports: BTreeSet<Port>,
 }
 
 impl Claim {
+    /// Whether it has anything at an address.
+    pub fn holds_some(&self, address: IpAddr) -> bool {
+        self.held.iter().any(|(held, _)| *held == address)
+    }
+
     /// Whether it has a port at an address.
-    fn holds(&self, address: IpAddr, port: Port) -> bool {
+    pub fn holds(&self, address: IpAddr, port: Port) -> bool {
         self.held
             .iter()
             .any(|(held, ports)| *held == address && ports.as_ref().is_none_or(|ports| ports.contains(&port)))
@@ -112,6 +119,8 @@ pub enum Refusal {
     Reserved(Port),
     /// A program of the node listens there.
     Listens(Port),
+    /// The port leads to another Service, at all addresses.
+    NodePort(Port, Name),
     /// Another Service has the port.
     Taken(Port, Name),
 }
@@ -124,13 +133,25 @@ pub struct Claims {
     asked: BTreeMap<Name, Claim>,
     /// Who asks for a port of an address: mostly one.
     askers: HashMap<(IpAddr, Port), Vec<Name>>,
+    /// Whose node port a port is: mostly one's.
+    node_ports: HashMap<Port, BTreeSet<Name>>,
+    /// Who is refused for a node port of another, by each port that it wants.
+    shut_out: HashMap<Port, BTreeSet<Name>>,
     shares: HashMap<Name, Share>,
 }
 
 impl Claims {
     /// Nobody asks for anything.
     pub fn new(policy: Policy, here: Here) -> Self {
-        Claims { policy, here, asked: BTreeMap::new(), askers: HashMap::new(), shares: HashMap::new() }
+        Claims {
+            policy,
+            here,
+            asked: BTreeMap::new(),
+            askers: HashMap::new(),
+            node_ports: HashMap::new(),
+            shut_out: HashMap::new(),
+            shares: HashMap::new(),
+        }
     }
 
     /// What the node has.
@@ -153,6 +174,56 @@ impl Claims {
     pub fn set(&mut self, name: &Name, claim: Option<Claim>) -> BTreeSet<Name> {
         if self.asked.get(name) == claim.as_ref() {
             return BTreeSet::new();
+        }
+        let concerned = self.set_node_ports(name, claim.as_ref());
+        let before: BTreeMap<Name, Option<Share>> =
+            concerned.iter().map(|other| (Arc::clone(other), self.shares.get(other).cloned())).collect();
+        let mut changed = self.enter_anew(name, claim);
+        for other in concerned {
+            let claim = self.asked.get(&other).cloned();
+            changed.extend(self.enter_anew(&other, claim));
+        }
+        // What came back to what it was is as it was.
+        changed
+            .retain(|other| before.get(other).is_none_or(|before| before.as_ref() != self.shares.get(other)));
+        changed
+    }
+
+    /// Somebody has other node ports: who else is concerned, as one who wants such a port.
+    fn set_node_ports(&mut self, name: &Name, claim: Option<&Claim>) -> BTreeSet<Name> {
+        let none = BTreeSet::new();
+        let old = self.asked.get(name).map(|claim| claim.node_ports.clone()).unwrap_or_default();
+        let new = claim.map_or(&none, |claim| &claim.node_ports);
+        let mut concerned = BTreeSet::new();
+        for port in old.difference(new) {
+            if let Some(owners) = self.node_ports.get_mut(port) {
+                owners.remove(name);
+                if owners.is_empty() {
+                    self.node_ports.remove(port);
+                }
+            }
+            concerned.extend(self.shut_out.get(port).into_iter().flatten().cloned());
+        }
+        for port in new.difference(&old) {
+            self.node_ports.entry(*port).or_default().insert(Arc::clone(name));
+            let all = self.here.interfaces.iter().flat_map(|interface| &interface.addresses);
+            let askers = all.filter_map(|address| self.askers.get(&(*address, *port)));
+            concerned.extend(askers.flatten().cloned());
+            concerned.extend(self.shut_out.get(port).into_iter().flatten().cloned());
+        }
+        concerned.remove(name);
+        concerned
+    }
+
+    /// Takes out what somebody asked for, and enters what it asks for now.
+    fn enter_anew(&mut self, name: &Name, claim: Option<Claim>) -> BTreeSet<Name> {
+        for port in self.asked.get(name).into_iter().flat_map(|claim| &claim.ports) {
+            if let Some(all) = self.shut_out.get_mut(port) {
+                all.remove(name);
+                if all.is_empty() {
+                    self.shut_out.remove(port);
+                }
+            }
         }
         let mut addresses = BTreeMap::new();
         for place in self.places(name) {
@@ -194,6 +265,7 @@ impl Claims {
         self.here = here;
         let before = std::mem::take(&mut self.shares);
         self.askers.clear();
+        self.shut_out.clear();
         let names: Vec<Name> = self.asked.keys().cloned().collect();
         let mut addresses: BTreeMap<IpAddr, BTreeSet<Name>> = BTreeMap::new();
         for name in &names {
@@ -232,7 +304,13 @@ impl Claims {
         let Some(claim) = self.asked.get(name) else { return };
         let mut share = Share::default();
         for address in self.candidates(claim) {
-            if let Some(refusal) = self.needed_here(claim, address) {
+            if let Some(refusal) = self.needed_here(name, claim, address) {
+                if matches!(refusal, Refusal::NodePort(..)) {
+                    // Another of its ports may become one, too, and is named then.
+                    for port in &claim.ports {
+                        self.shut_out.entry(*port).or_default().insert(Arc::clone(name));
+                    }
+                }
                 share.refused.insert(address, refusal);
                 continue;
             }
@@ -247,9 +325,9 @@ impl Claims {
         self.shares.insert(Arc::clone(name), share);
     }
 
-    /// Whether the node itself needs a port at an address. Who has one keeps it when a program comes to listen there: it
-    /// would not hear anything.
-    fn needed_here(&self, claim: &Claim, address: IpAddr) -> Option<Refusal> {
+    /// Whether the node itself needs a port at an address, or all of it leads elsewhere. Who has one keeps it when a program comes
+    /// to listen there, or somebody gets it as a node port: they would not hear anything.
+    fn needed_here(&self, name: &Name, claim: &Claim, address: IpAddr) -> Option<Refusal> {
         let reserved = claim.ports.iter().find(|port| self.policy.reserved.contains(&port.number));
         if let Some(port) = reserved {
             return Some(Refusal::Reserved(*port));
@@ -259,7 +337,13 @@ impl Claims {
             !claim.holds(address, **port)
                 && at.any(|at| self.here.listening.contains(&Listening { port: **port, address: at }))
         };
-        claim.ports.iter().find(listens).map(|port| Refusal::Listens(*port))
+        if let Some(port) = claim.ports.iter().find(listens) {
+            return Some(Refusal::Listens(*port));
+        }
+        claim.ports.iter().filter(|port| !claim.holds(address, **port)).find_map(|port| {
+            let owner = self.node_ports.get(port)?.iter().find(|owner| *owner != name)?;
+            Some(Refusal::NodePort(*port, Arc::clone(owner)))
+        })
     }
 
     /// Where somebody's claim is entered.
@@ -268,7 +352,10 @@ impl Claims {
             return Vec::new();
         };
         let entered = |address: &IpAddr| {
-            !matches!(share.refused.get(address), Some(Refusal::Reserved(_) | Refusal::Listens(_)))
+            !matches!(
+                share.refused.get(address),
+                Some(Refusal::Reserved(_) | Refusal::Listens(_) | Refusal::NodePort(..))
+            )
         };
         let addresses = share.addresses.iter().chain(share.refused.keys());
         let addresses = addresses.copied().filter(entered);

@@ -63,6 +63,7 @@ fn claim(created: i64, ports: &[Port], at: &[&str]) -> Claim {
         at: (!at.is_empty()).then(|| at.iter().map(|text| Entry::from(*text)).collect()),
         families: BTreeSet::from([Family::V4]),
         held: Vec::new(),
+        node_ports: BTreeSet::new(),
     }
 }
 
@@ -104,6 +105,30 @@ fn ports_are_shared_by_protocol_and_number() {
     for who in ["a/dns-tcp", "b/dns-udp", "c/web"] {
         assert_eq!(addresses(&claims, who), [LAN], "{who}");
     }
+}
+
+#[test]
+fn a_node_port_is_nobody_elses() {
+    let mut claims = claims();
+    let node_port =
+        |number| Claim { node_ports: BTreeSet::from([tcp(number)]), ..claim(1, &[], &["nowhere"]) };
+    let web = || Some(claim(2, &[tcp(30080)], &["lan"]));
+    claims.set(&name("b/other"), Some(node_port(30080)));
+    assert_eq!(claims.set(&name("a/web"), web()), BTreeSet::from([name("a/web")]));
+    let refused = Refusal::NodePort(tcp(30080), name("b/other"));
+    assert_eq!(claims.share("a/web").unwrap().refused, BTreeMap::from([(ip(LAN), refused)]));
+    // It gets another one, and the port is free.
+    assert_eq!(claims.set(&name("b/other"), Some(node_port(30081))), BTreeSet::from([name("a/web")]));
+    assert_eq!(addresses(&claims, "a/web"), [LAN]);
+    // Who has it at an address keeps it there; who only asks for it does not.
+    assert_eq!(claims.set(&name("b/other"), Some(node_port(30080))), BTreeSet::from([name("a/web")]));
+    assert_eq!(addresses(&claims, "a/web"), Vec::<String>::new());
+    claims.set(&name("a/web"), web().map(|claim| Claim { held: vec![(ip(LAN), None)], ..claim }));
+    assert_eq!(addresses(&claims, "a/web"), [LAN]);
+    // One's own is no reason.
+    let own = Claim { node_ports: BTreeSet::from([tcp(30090)]), ..claim(2, &[tcp(30090)], &["lan"]) };
+    claims.set(&name("c/own"), Some(own));
+    assert_eq!(addresses(&claims, "c/own"), [LAN]);
 }
 
 #[test]
@@ -223,6 +248,11 @@ fn afresh(all: &BTreeMap<Name, Claim>, here: &Here) -> BTreeMap<Name, Share> {
     let mut shares = BTreeMap::new();
     for (who, claim) in all {
         let mut alone = Claims::new(policy(), here.clone());
+        // Node ports of others lead there whatever else they get.
+        for (other, claim) in all.iter().filter(|(other, _)| *other != who) {
+            let nothing = Claim { ports: BTreeSet::new(), at: Some(Vec::new()), ..claim.clone() };
+            alone.set(other, Some(nothing));
+        }
         alone.set(who, Some(claim.clone()));
         shares.insert(who.clone(), alone.share(who).unwrap().clone());
     }
@@ -270,10 +300,18 @@ fn any_claim() -> impl Strategy<Value = Option<Claim>> {
     let held =
         prop::collection::btree_map(prop::sample::select(vec![ip(LAN), ip(WAN), ip(LAN6)]), some, 0..2)
             .prop_map(|held| held.into_iter().collect());
-    let claim = (0_i64..4, ports, at, families, held);
+    let node_ports = prop::collection::btree_set(port(), 0..2);
+    let claim = (0_i64..4, ports, at, families, held, node_ports);
     prop::option::weighted(
         0.8,
-        claim.prop_map(|(created, ports, at, families, held)| Claim { created, ports, at, families, held }),
+        claim.prop_map(|(created, ports, at, families, held, node_ports)| Claim {
+            created,
+            ports,
+            at,
+            families,
+            held,
+            node_ports,
+        }),
     )
 }
 

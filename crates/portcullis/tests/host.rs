@@ -10,7 +10,8 @@ use std::process::Command;
 
 use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{Host, KubeProxy, Target, can_connect, eventually, kubernetes_in, link};
+use portcullis_testkit::talk::{Backend, Held};
+use portcullis_testkit::{Host, KubeProxy, Passage, Target, can_connect, eventually, kubernetes_in, link};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -117,8 +118,7 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
             setting("host.internalInterfaces", "[to-backend]"),
         ]
     };
-    let _controller =
-        Program::start(&node, &files.path().join("controller.log"), &controller, &usual(&account));
+    let acting = Program::start(&node, &files.path().join("controller.log"), &controller, &usual(&account));
     let on_node = agent(&kubernetes, files.path(), "node1");
     let mut settings = usual(&on_node);
     settings.push(setting("host.node", "node1"));
@@ -147,6 +147,9 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
         one["enforced"] == true
             && one["packets"]["accepted"].as_u64().is_some_and(|count| count > 0)
             && one["packets"]["dropped"].as_u64().is_some_and(|count| count > 0)
+            && one["packets"]["at"][0]["place"] == "192.0.2.1:80/tcp"
+            && one["packets"]["at"][0]["accepted"].as_u64().is_some_and(|count| count > 0)
+            && one["packets"]["at"][1]["dropped"].as_u64().is_some_and(|count| count > 0)
     });
     let shown = get(&[]);
     assert!(shown.contains("default/web  192.0.2.1, 198.51.100.1  80/tcp  192.0.2.0/24  yes"), "{shown}");
@@ -183,6 +186,17 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
     let refused = as_agent(report("node2")).unwrap_err().to_string();
     assert!(refused.contains("an agent writes what its own node tells of itself"), "{refused}");
     as_agent(report("node1")).unwrap();
+
+    // Of two that look after Services one acts; it is killed, and the other one does.
+    let _other = Program::start(&node, &files.path().join("other.log"), &controller, &usual(&account));
+    let held_by =
+        ["-n", "portcullis", "get", "lease", "portcullis-host", "-o", "jsonpath={.spec.holderIdentity}"];
+    let first = kubernetes.kubectl(&held_by).unwrap();
+    drop(acting);
+    kubernetes.apply(&service("more", 8000, &[])).unwrap();
+    let addresses = ["get", "service", "more", "-o", "jsonpath={.status.loadBalancer.ingress[*].ip}"];
+    eventually("another one acts", || kubernetes.kubectl(&addresses).unwrap() == "192.0.2.1 198.51.100.1");
+    assert_ne!(kubernetes.kubectl(&held_by).unwrap(), first);
 
     // It is killed, and nobody notices.
     drop(running);
@@ -225,6 +239,73 @@ fn ranges_are_kept_to_where_kube_proxy_serves() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
     assert!(Namespace::run(&node, || command.arg("clear-filters").output().unwrap()).status.success());
     assert!(can_connect(&outside, "198.51.100.1", WEB), "it was ours that kept them out");
+}
+
+/// The API is away for longer than anybody keeps their turn: what this process does for its machine goes on, and so does what
+/// others wait for, once the API is back. It is killed, and connections last.
+#[test]
+fn an_api_that_is_away_and_a_start_after_that() {
+    let [node, inside, outside, backend] = lab();
+    let _serving = (backend.serve(8080), Backend::start(&backend, 8081));
+    let kubernetes = kubernetes_in(&node);
+    kubernetes.apply(&built("host")).unwrap();
+    kubernetes
+        .apply(&json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "edge"}}).to_string())
+        .unwrap();
+    let files = TempDir::new().unwrap();
+    let raw = ["config", "view", "--raw", "-o", "json"];
+    let found = kubernetes.kubectl_as(kubernetes.kubeconfig(), &raw, "").unwrap();
+    let mut access: Value = serde_json::from_str(&found).unwrap();
+    let server = &mut access["clusters"][0]["cluster"]["server"];
+    let address = server.as_str().unwrap().trim_start_matches("https://").parse().unwrap();
+    let passage = Namespace::run(&node, || Passage::to(address));
+    *server = json!(format!("https://{}", passage.address()));
+    let (kubeconfig, config) = (files.path().join("kubeconfig"), files.path().join("config.yaml"));
+    fs::write(&kubeconfig, access.to_string()).unwrap();
+    let text = format!(
+        "kubernetes: {{kubeconfig: {}}}\ntelemetry: {{listen: '127.0.0.1:0'}}\n\
+         host: {{enabled: true, node: edge, datapath: nftables, internalInterfaces: [to-backend]}}\n",
+        kubeconfig.display()
+    );
+    fs::write(&config, text).unwrap();
+    let mut running = Program::start(&node, &files.path().join("log"), &config, &[]);
+
+    let with_talk = |name: &str, port: u16, talk: u16| {
+        let mut object: Value = serde_json::from_str(&service(name, port, &["192.0.2.0/24"])).unwrap();
+        object["spec"]["ports"].as_array_mut().unwrap().push(json!({"name": "talk", "port": talk}));
+        kubernetes.apply(&object.to_string()).unwrap();
+    };
+    with_talk("web", 80, 8000);
+    let mut endpoints = slice("edge");
+    endpoints["ports"].as_array_mut().unwrap().push(json!({"name": "talk", "port": 8081, "protocol": "TCP"}));
+    kubernetes.apply(&endpoints.to_string()).unwrap();
+    eventually("who is in the range connects", || can_connect(&inside, NODE, WEB));
+    let mut held = Held::connect(&inside, NODE, 8000).unwrap();
+    held.ask().unwrap();
+    let at = |name: &str| {
+        let path = "jsonpath={.status.loadBalancer.ingress[*].ip}";
+        kubernetes.kubectl(&["get", "service", name, "-o", path]).unwrap()
+    };
+    eventually("the status says where", || at("web") == "192.0.2.1 198.51.100.1");
+
+    passage.close();
+    eventually("its turn is over", || running.log().contains("somebody else may act by now"));
+    node.run("ip address add 192.0.2.9/24 dev to-inside");
+    eventually("it serves at an address that came", || can_connect(&inside, "192.0.2.9", WEB));
+    assert!(!can_connect(&outside, "198.51.100.1", WEB), "nothing opens");
+    held.ask().unwrap();
+    assert!(running.child.try_wait().unwrap().is_none(), "it goes on");
+    passage.open();
+    eventually("the status says where", || at("web") == "192.0.2.1 192.0.2.9 198.51.100.1");
+    held.ask().unwrap();
+
+    drop(running);
+    held.ask().unwrap();
+    with_talk("other", 81, 8001);
+    let _running = Program::start(&node, &files.path().join("log"), &config, &[]);
+    eventually("what came meanwhile is looked after", || at("other") == "192.0.2.1 192.0.2.9 198.51.100.1");
+    held.ask().unwrap();
+    assert!(can_connect(&inside, NODE, WEB) && !can_connect(&outside, "198.51.100.1", WEB));
 }
 
 /// An edge administrator: the router on or off, on which ports, at which interface, and who may connect.

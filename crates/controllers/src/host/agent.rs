@@ -12,7 +12,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
 use portcullis_host::Machine;
-use portcullis_host::claims::{Claims, Here, Listening, Name, Policy, Port};
+use portcullis_host::claims::{Claim, Claims, Here, Listening, Name, Policy, Port};
 use portcullis_host::datapath::{self, Datapath, Frontend, Mode, Others, Place, Synced};
 use portcullis_host::interfaces::{Interface, Interfaces};
 use portcullis_kube_api::host::{NodeDatapath, NodeInterface, NodeReport, wants_host};
@@ -25,7 +25,7 @@ use super::controller::watched;
 use super::doubt::Doubt;
 use super::health::Health;
 use super::known::Known;
-use super::others::OthersServices;
+use super::others::{Noted, claim_of_others};
 use super::told::{Told, version};
 use super::traffic::Traffic;
 use crate::pause::pause;
@@ -87,7 +87,7 @@ struct Agent {
     settings: AgentSettings,
     known: Known,
     services: Told<Service>,
-    others: OthersServices,
+    others: Noted<Claim>,
     slices: Told<Slice>,
     by_service: Slices,
     api_server: Told<EndpointSlice>,
@@ -99,8 +99,8 @@ struct Agent {
     health: Health,
     /// Whether there is nothing in the packet filters.
     is_bare: bool,
-    /// The interfaces where packets were to be filtered, the last time.
-    filtered: Vec<datapath::Interface>,
+    /// The interfaces where packets were to be filtered, the last time, by their numbers: one that is gone and back is another.
+    filtered: Vec<(u32, datapath::Interface)>,
     /// Everything is to be said anew.
     whole: bool,
     /// Until when nothing is tried, and how often in a row it failed.
@@ -146,7 +146,7 @@ impl NodeAgent {
             machine,
             known,
             services: Told::default(),
-            others: OthersServices::default(),
+            others: Noted::default(),
             slices: Told::default(),
             by_service: HashMap::new(),
             api_server: Told::default(),
@@ -253,13 +253,15 @@ impl Agent {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
-                for (name, claim) in self.others.take(&event, is_ours) {
+                let others =
+                    |service: &Service| (!is_ours(service)).then(|| claim_of_others(service)).flatten();
+                for (name, claim) in self.others.take(&event, others) {
                     changed.extend(self.claims.set(&name, claim));
                 }
                 for news in self.services.take_known(event, &self.known, is_ours) {
                     self.newest = self.newest.max(news.version);
                     let claim = self.services.get(&news.name).map(|service| claim(service));
-                    let claim = claim.or_else(|| self.others.claim(&news.name));
+                    let claim = claim.or_else(|| self.others.get(&news.name).cloned());
                     changed.extend(self.claims.set(&news.name, claim));
                     changed.insert(news.name);
                 }
@@ -406,7 +408,8 @@ impl Agent {
             return Ok(BTreeSet::new());
         }
         self.filtered = self.outside();
-        let (interfaces, count) = (self.filtered.clone(), all.len());
+        let count = all.len();
+        let interfaces: Vec<_> = self.filtered.iter().map(|(_, interface)| interface.clone()).collect();
         let done = self
             .machine
             .datapath(move |datapath| {
@@ -471,16 +474,15 @@ impl Agent {
 
     /// The interfaces through which packets come from elsewhere. Those that are a part of a bridge or a bond, too: a switch
     /// in the kernel may forward packets that nothing else sees.
-    fn outside(&self) -> Vec<datapath::Interface> {
+    fn outside(&self) -> Vec<(u32, datapath::Interface)> {
         let selection = &self.settings.policy.selection;
-        let interfaces = self.claims.here().interfaces.iter();
-        let outside = interfaces.filter(|one| !one.is_loopback && !selection.is_internal(&one.name));
-        outside
-            .map(|one| datapath::Interface {
-                name: one.name.clone(),
-                addresses: one.addresses.iter().copied().collect(),
-            })
-            .collect()
+        let interfaces = self.claims.here().interfaces.numbered();
+        let outside = interfaces.filter(|(_, one)| !one.is_loopback && !selection.is_internal(&one.name));
+        let told = |one: &Interface| datapath::Interface {
+            name: one.name.clone(),
+            addresses: one.addresses.iter().copied().collect(),
+        };
+        outside.map(|(number, one)| (number, told(one))).collect()
     }
 
     async fn answer_health_checks(&mut self, changed: &BTreeSet<Name>) {

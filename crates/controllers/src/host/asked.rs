@@ -33,7 +33,17 @@ pub(super) fn claim(service: &Service) -> Claim {
         at: entries(service, &spec),
         families: families(&spec),
         held: held(service),
+        node_ports: node_ports(&spec),
     }
+}
+
+/// The ports of nodes that lead to a Service.
+fn node_ports(spec: &ServiceSpec) -> BTreeSet<Port> {
+    let port = |port: &ServicePort| {
+        let number = u16::try_from(port.node_port?).ok().filter(|number| *number > 0)?;
+        Some(Port { protocol: protocol(port.protocol.as_deref()), number })
+    };
+    ports(spec).filter_map(port).collect()
 }
 
 /// The ports of a Service.

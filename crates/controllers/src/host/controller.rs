@@ -24,10 +24,10 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::agent::{interfaces, read_listening};
-use super::asked::{addresses, claim, ingress, is_local, name};
+use super::asked::{addresses, claim, ingress, is_local, limits, name};
 use super::endpoints::Endpoints;
 use super::known::Known;
-use super::others::OthersServices;
+use super::others::{Noted, claim_of_others};
 use super::told::{Told, version};
 use super::verdict::{Given, Verdict, taken_back, verdict};
 use crate::events::{Events, Weight};
@@ -66,6 +66,9 @@ const PAGE: u32 = 100;
 const AT_ONCE: usize = 16;
 const WITHIN: Duration = Duration::from_secs(30);
 
+/// After so long packet filters should know what is asked of them.
+const LATE: Duration = Duration::from_secs(10);
+
 /// Gives Services addresses of nodes.
 #[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
 pub struct HostController {
@@ -85,6 +88,8 @@ enum Heard {
     Wrote(Name, Result<Box<Service>, kube::Error>),
     /// It is time to try again.
     Again(Name),
+    /// It is time to see whose packet filters are late.
+    Late,
 }
 
 struct Controller {
@@ -92,15 +97,18 @@ struct Controller {
     settings: HostSettings,
     known: Known,
     services: Told<Service>,
-    others: OthersServices,
-    /// Services that were ours, and what was said of them is to be taken back.
-    given_up: HashMap<Name, Service>,
+    others: Noted<Claim>,
+    /// Services that were ours: what is to be written so that nothing is said of them.
+    given_up: Noted<Value>,
     reports: Told<ConfigMap>,
     nodes: Told<Node>,
     sites: BTreeMap<String, Site>,
     endpoints: Endpoints,
     /// Services that wait for the packet filters of a node.
     waiting: BTreeSet<Name>,
+    /// Since when packet filters do not know what a Service with ranges asks for, and whether it is looked at these again.
+    behind: HashMap<Name, Instant>,
+    looks_again: bool,
     /// Services whose status is being written, or waits to be looked at.
     busy: BTreeSet<Name>,
     failures: HashMap<Name, u32>,
@@ -159,13 +167,15 @@ impl HostController {
             settings,
             known,
             services: Told::default(),
-            others: OthersServices::default(),
-            given_up: HashMap::new(),
+            others: Noted::default(),
+            given_up: Noted::default(),
             reports: Told::default(),
             nodes: Told::default(),
             sites: BTreeMap::new(),
             endpoints: Endpoints::default(),
             waiting: BTreeSet::new(),
+            behind: HashMap::new(),
+            looks_again: false,
             busy: BTreeSet::new(),
             failures: HashMap::new(),
             written: HashMap::new(),
@@ -239,11 +249,14 @@ impl Controller {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
-                changed.extend(self.take_given_up(&event, is_ours));
                 let version = event_version(&event);
-                for (name, claim) in self.others.take(&event, is_ours) {
+                let others =
+                    |service: &Service| (!is_ours(service)).then(|| claim_of_others(service)).flatten();
+                for (name, claim) in self.others.take(&event, others) {
                     changed.extend(self.enter(&name, claim.as_ref(), version));
                 }
+                let given_up = |service: &Service| (!is_ours(service)).then(|| taken_back(service)).flatten();
+                changed.extend(self.given_up.take(&event, given_up).into_iter().map(|(name, _)| name));
                 for news in self.services.take_known(event, &self.known, is_ours) {
                     changed.extend(self.claim(&news.name, news.version));
                 }
@@ -292,9 +305,16 @@ impl Controller {
                 self.busy.remove(&name);
                 changed.insert(name);
             }
+            Heard::Late => {
+                self.looks_again = false;
+                let late = self.behind.iter().filter(|(_, since)| since.elapsed() >= LATE);
+                changed.extend(late.map(|(name, _)| Arc::clone(name)));
+                self.look_again();
+            }
         }
         if !was_complete && self.is_complete() {
             changed.extend(self.services.names().cloned());
+            changed.extend(self.given_up.all().map(|(name, _)| Arc::clone(name)));
         }
         changed
     }
@@ -307,7 +327,7 @@ impl Controller {
     /// Enters what a Service asks for at every node, by a version of it; whose share is another now, and the Service itself.
     fn claim(&mut self, name: &Name, version: Option<u64>) -> BTreeSet<Name> {
         let service = self.services.get(name).cloned();
-        let claim = service.as_deref().map(claim).or_else(|| self.others.claim(name));
+        let claim = service.as_deref().map(claim).or_else(|| self.others.get(name).cloned());
         let mut changed = self.enter(name, claim.as_ref(), version);
         changed.insert(Arc::clone(name));
         if let Some(service) = service {
@@ -323,6 +343,7 @@ impl Controller {
             self.asked.remove(name);
             self.said.remove(name);
             self.waiting.remove(name);
+            self.behind.remove(name);
             for site in self.sites.values_mut() {
                 site.since.remove(name);
             }
@@ -342,36 +363,11 @@ impl Controller {
         changed
     }
 
-    /// Takes in which Services are not looked after here any more, though something is said of them still.
-    fn take_given_up(
-        &mut self,
-        event: &watcher::Event<Service>,
-        is_ours: impl Fn(&Service) -> bool,
-    ) -> Option<Name> {
-        match event {
-            watcher::Event::Apply(service) | watcher::Event::InitApply(service) => {
-                let name = name(service);
-                if is_ours(service) || taken_back(service).is_none() {
-                    self.given_up.remove(&name);
-                    return None;
-                }
-                self.given_up.insert(Arc::clone(&name), service.clone());
-                Some(name)
-            }
-            watcher::Event::Delete(service) => {
-                self.given_up.remove(&name(service));
-                None
-            }
-            watcher::Event::Init | watcher::Event::InitDone => None,
-        }
-    }
-
     /// Takes back what was said of a Service that is not looked after here any more: nobody keeps to it.
     fn take_back(&mut self, name: &Name) {
-        let Some(service) = self.given_up.get(name).cloned() else { return };
-        let Some(patch) = taken_back(&service).filter(|_| !self.settings.observe) else { return };
+        let Some(patch) = self.given_up.get(name).cloned().filter(|_| !self.settings.observe) else { return };
         info!(service = %name, "it is not reached at addresses of nodes any more, and what was said of it is taken back");
-        self.write(name, &service, patch);
+        self.write(name, patch);
     }
 
     /// Takes in what a node told of itself.
@@ -447,9 +443,42 @@ impl Controller {
         });
     }
 
-    /// What is to be said of a Service. Nodes that are not ready, or have no endpoint where they would send to no other, count
-    /// only if no other node has an address for it.
-    fn verdict(&self, name: &Name, service: &Service) -> Verdict {
+    /// What is to be said of a Service.
+    fn verdict(&mut self, name: &Name, service: &Service) -> Verdict {
+        let mut given = self.given(name, service);
+        let is_behind = |one: &Given<'_>| !one.share.addresses.is_empty() && !one.knows;
+        let counts = self.settings.mode != Mode::None && limits(service);
+        if !counts || !given.iter().any(is_behind) {
+            let verdict = verdict(service, self.settings.mode, &given);
+            self.behind.remove(name);
+            return verdict;
+        }
+        let since = self.behind.get(name).copied();
+        for one in &mut given {
+            one.is_late = is_behind(one) && since.is_some_and(|since| since.elapsed() >= LATE);
+        }
+        let verdict = verdict(service, self.settings.mode, &given);
+        self.behind.entry(Arc::clone(name)).or_insert_with(Instant::now);
+        self.look_again();
+        verdict
+    }
+
+    /// Has those be looked at later whose packet filters do not know yet.
+    fn look_again(&mut self) {
+        if self.looks_again || self.behind.is_empty() {
+            return;
+        }
+        self.looks_again = true;
+        let sender = self.heard.clone();
+        tokio::spawn(async move {
+            sleep(LATE / 2).await;
+            drop(sender.send(Heard::Late));
+        });
+    }
+
+    /// What nodes give a Service. Nodes that are not ready, or have no endpoint where they would send to no other, count only if no
+    /// other node has an address for it.
+    fn given(&self, name: &Name, service: &Service) -> Vec<Given<'_>> {
         let is_up = |node: &str| self.nodes.get(node).is_none_or(|node| is_ready(node));
         let local = service.spec.as_ref().is_some_and(is_local);
         let has_one = |node: &str| !local || self.endpoints.are_on(name, node);
@@ -457,8 +486,7 @@ impl Controller {
         let any = |is: &dyn Fn(&str) -> bool| self.sites.iter().any(|(node, site)| is(node) && serves(site));
         let (any_up, any_has) = (any(&is_up), any(&|node| is_up(node) && has_one(node)));
         let asked = self.asked.get(name).and_then(|(_, version)| *version);
-        let given: Vec<Given<'_>> = self
-            .sites
+        self.sites
             .iter()
             .filter(|(node, _)| (!any_up || is_up(node)) && (!any_has || has_one(node)))
             .filter_map(|(node, site)| {
@@ -467,14 +495,13 @@ impl Controller {
                     node,
                     share: site.claims.share(name)?,
                     datapath: &site.report.datapath,
-                    knows_addresses: up_to >= site.since.get(name).copied().flatten(),
-                    knows_ranges: up_to >= asked,
+                    knows: up_to >= asked.max(site.since.get(name).copied().flatten()),
                     missing: site.claims.missing(name),
                     started_anew: self.nodes.get(node).is_some_and(|node| started_anew(node, &site.report)),
+                    is_late: false,
                 })
             })
-            .collect();
-        verdict(service, self.settings.mode, &given)
+            .collect()
     }
 
     /// Has the status of a Service be as it should, if it is not, and tells what is wrong.
@@ -482,14 +509,14 @@ impl Controller {
         if self.busy.contains(name) {
             return;
         }
-        let Some(service) = self.services.get(name).cloned() else { return self.take_back(name) };
-        if service.metadata.deletion_timestamp.is_some() {
-            return;
-        }
         // What is to be written is said when it can be: ten thousand patches that wait would take more room than all else.
         if self.writing >= AT_ONCE {
             self.busy.insert(Arc::clone(name));
             self.line.push_back(Arc::clone(name));
+            return;
+        }
+        let Some(service) = self.services.get(name).cloned() else { return self.take_back(name) };
+        if service.metadata.deletion_timestamp.is_some() {
             return;
         }
         let verdict = self.verdict(name, &service);
@@ -514,14 +541,14 @@ impl Controller {
             self.wait(name, pause);
             return;
         }
-        self.write(name, &service, patch);
+        self.write(name, patch);
     }
 
-    fn write(&mut self, name: &Name, service: &Service, patch: Value) {
+    fn write(&mut self, name: &Name, patch: Value) {
         self.busy.insert(Arc::clone(name));
-        let api: Api<Service> =
-            Api::namespaced(self.client.clone(), &service.namespace().unwrap_or_default());
-        let (sender, name, object) = (self.heard.clone(), Arc::clone(name), service.name_any());
+        let (namespace, object) = name.split_once('/').unwrap_or_default();
+        let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
+        let (sender, object, name) = (self.heard.clone(), object.to_owned(), Arc::clone(name));
         self.writing += 1;
         tokio::spawn(async move {
             let patch = Patch::Strategic(patch);

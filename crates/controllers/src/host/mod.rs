@@ -26,4 +26,4 @@ mod verdict;
 pub use agent::{AgentSettings, NodeAgent};
 pub use controller::{HostController, HostSettings};
 pub use known::Known;
-pub use traffic::{Traffic, by_service};
+pub use traffic::Traffic;

@@ -45,7 +45,7 @@ impl Traffic {
 }
 
 /// What came to each Service, by what came to its places.
-pub fn by_service(
+fn by_service(
     counted: &BTreeMap<Place, Counters>,
     owners: BTreeMap<Place, Name>,
 ) -> BTreeMap<Name, Counters> {

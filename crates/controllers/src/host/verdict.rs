@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use portcullis_core::Enforcement;
-use portcullis_host::claims::{Refusal, Share};
+use portcullis_host::claims::{Port, Refusal, Share};
 use portcullis_host::datapath::Mode;
 use portcullis_host::interfaces::{Entry, NotHere};
 use portcullis_kube_api::enforced::{self, enforced_condition};
@@ -14,7 +14,7 @@ use portcullis_kube_api::host::{self, ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS, No
 use serde_json::{Value, json};
 
 use super::agent::word;
-use super::asked::{addresses, admission, all_ports, ingress, limits};
+use super::asked::{admission, all_ports, claim, ingress, limits};
 
 /// What one node gives a Service.
 #[derive(Clone, Debug)]
@@ -24,14 +24,14 @@ pub(super) struct Given<'a> {
     pub(super) share: &'a Share,
     /// What its packet filters do.
     pub(super) datapath: &'a NodeDatapath,
-    /// Whether they know that it gets these addresses.
-    pub(super) knows_addresses: bool,
-    /// Whether they know what it asks for.
-    pub(super) knows_ranges: bool,
+    /// Whether they know what it asks for, and that it gets these addresses.
+    pub(super) knows: bool,
     /// What of its entries the node does not have.
     pub(super) missing: Vec<(Entry, NotHere)>,
     /// Whether it was started since it told of its packet filters, which are empty then.
     pub(super) started_anew: bool,
+    /// Whether they should know by now, and do not.
+    pub(super) is_late: bool,
 }
 
 /// What is to be said of a Service.
@@ -39,6 +39,8 @@ pub(super) struct Given<'a> {
 pub(super) struct Verdict {
     /// Where it is reached.
     pub(super) addresses: BTreeSet<IpAddr>,
+    /// Those of them where it is with the ports that it had, until packet filters know of the others.
+    pub(super) settling: BTreeSet<IpAddr>,
     /// Whether it has all that it asks for; a reason and a sentence.
     pub(super) assigned: (bool, &'static str, String),
     /// Whether its ranges keep anybody out.
@@ -62,18 +64,29 @@ pub(super) enum Kept {
 
 /// What is to be said of a Service, by what all nodes give it.
 pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Verdict {
-    let held = addresses(service);
+    let claim = claim(service);
     let mut reached = BTreeSet::new();
+    let mut settling = BTreeSet::new();
     let mut waits = BTreeSet::new();
     for one in given {
         // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
-        let is_set =
-            one.knows_addresses && one.datapath.problem.is_none() && one.has(mode) && !one.started_anew;
+        let is_set = one.knows && one.datapath.problem.is_none() && one.has(mode) && !one.started_anew;
         let ready = mode != Mode::Filter || !limits(service) || is_set;
         for address in &one.share.addresses {
+            let has = |port: &Port| claim.holds(*address, *port);
             // What it has is kept to by what was set before, unless that is gone.
-            if ready || (held.contains(address) && !one.started_anew) {
+            let stays = !one.started_anew && claim.ports.iter().all(has);
+            // Ports that are new are served to everybody in the moment that it takes packet filters to know of them. Where it takes
+            // longer, nobody is sent there.
+            let settles = !one.started_anew
+                && claim.holds_some(*address)
+                && one.datapath.problem.is_none()
+                && !one.is_late;
+            if ready || stays {
                 reached.insert(*address);
+            } else if settles {
+                reached.insert(*address);
+                settling.insert(*address);
             } else {
                 waits.insert(one.node);
             }
@@ -81,8 +94,8 @@ pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Ver
     }
     let assigned = assigned(service, mode, given, &reached, &waits);
     let enforcement = enforcement(service, mode, given);
-    let waits = !waits.is_empty() || enforcement == Kept::NotYet;
-    Verdict { addresses: reached, assigned, enforcement, waits }
+    let waits = !waits.is_empty() || !settling.is_empty() || enforcement == Kept::NotYet;
+    Verdict { addresses: reached, settling, assigned, enforcement, waits }
 }
 
 impl Given<'_> {
@@ -115,7 +128,7 @@ fn assigned(
         let reason = match first {
             Refusal::Reserved(_) => "PortReserved",
             Refusal::Listens(_) => "PortOfNode",
-            Refusal::Taken(..) => "Conflict",
+            Refusal::NodePort(..) | Refusal::Taken(..) => "Conflict",
         };
         let why: Vec<String> = refused.iter().map(|(refusal, at)| why(refusal, at)).collect();
         return (false, reason, format!("{} {at}", why.join(" ")));
@@ -153,12 +166,11 @@ fn assigned(
     let missing: BTreeSet<String> = missing.map(|(_, wrong)| wrong.to_string()).collect();
     if !missing.is_empty() {
         let missing: Vec<String> = missing.into_iter().collect();
-        return (false, "NoAddress", format!("{LISTEN_ADDRESSES}: {} {at}", missing.join(" ")));
+        let asked_by = if names_addresses(service) { LISTEN_ADDRESSES } else { "spec.loadBalancerIP" };
+        return (false, "NoAddress", format!("{asked_by}: {} {at}", missing.join(" ")));
     }
     if reached.is_empty() {
-        let asks =
-            service.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(LISTEN_ADDRESSES));
-        let message = match (given.is_empty(), asks) {
+        let message = match (given.is_empty(), names_addresses(service)) {
             (true, _) => "No node has told of its addresses yet: see whether Portcullis runs on the nodes, with host.agent.".to_owned(),
             (_, true) => format!("{LISTEN_ADDRESSES} names no address of a node that Services of its families can have."),
             (_, false) => "No node has an address of its families that Services can have.".to_owned(),
@@ -166,6 +178,11 @@ fn assigned(
         return (false, "NoAddress", format!("{message} {at}"));
     }
     (true, "Assigned", at)
+}
+
+/// Whether its annotation says where it is to be reached.
+fn names_addresses(service: &Service) -> bool {
+    service.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(LISTEN_ADDRESSES))
 }
 
 fn why(refusal: &Refusal, at: &BTreeSet<IpAddr>) -> String {
@@ -178,6 +195,9 @@ fn why(refusal: &Refusal, at: &BTreeSet<IpAddr>) -> String {
             format!(
                 "A program of the node itself listens on port {port} of {at}: use another port, or stop it."
             )
+        }
+        Refusal::NodePort(port, by) => {
+            format!("Port {port} of every node leads to Service {by}, as a node port: use another one.")
         }
         Refusal::Taken(port, by) => {
             format!(
@@ -218,7 +238,13 @@ fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
             return not(format!("Node {} has host.datapath `{}`.", one.node, one.datapath.mode));
         }
     }
-    if serving.iter().any(|one| !one.knows_ranges) {
+    if let Some(late) = serving.iter().find(|one| !one.knows && one.is_late) {
+        return not(format!(
+            "The packet filters of node {} do not know what it asks for now: see whether Portcullis runs there. Until they do, what was set there before counts.",
+            late.node
+        ));
+    }
+    if serving.iter().any(|one| !one.knows) {
         return Kept::NotYet;
     }
     let open = open_node_ports(service);
@@ -278,12 +304,16 @@ impl Verdict {
             error: None,
         });
         let ports: Vec<PortStatus> = ports.collect();
-        let wanted = self.addresses.iter().map(|address| LoadBalancerIngress {
-            ip: Some(address.to_string()),
-            ip_mode: Some(ip_mode.to_owned()),
-            hostname: None,
-            // Who has a port of an address keeps it, so it is said which.
-            ports: Some(ports.clone()),
+        let wanted = self.addresses.iter().map(|address| {
+            let ip = Some(address.to_string());
+            let as_it_is = ingress(service).find(|one| one.ip == ip);
+            as_it_is.filter(|_| self.settling.contains(address)).cloned().unwrap_or(LoadBalancerIngress {
+                ip,
+                ip_mode: Some(ip_mode.to_owned()),
+                hostname: None,
+                // Who has a port of an address keeps it, so it is said which.
+                ports: Some(ports.clone()),
+            })
         });
         let wanted: Vec<LoadBalancerIngress> = wanted.collect();
         let there = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
@@ -373,8 +403,8 @@ mod tests {
     }
 
     fn given<'a>(share: &'a Share, datapath: &'a NodeDatapath, knows: bool) -> Given<'a> {
-        let (knows_addresses, knows_ranges, missing) = (knows, knows, Vec::new());
-        Given { node: "a", share, datapath, knows_addresses, knows_ranges, missing, started_anew: false }
+        let missing = Vec::new();
+        Given { node: "a", share, datapath, knows, missing, started_anew: false, is_late: false }
     }
 
     fn datapath(mode: &str) -> NodeDatapath {
@@ -460,6 +490,42 @@ mod tests {
         let (addresses, _, enforcement) = reached(&limited, Mode::Nftables, &datapath("nftables"), false);
         assert_eq!((addresses.as_str(), enforcement), ("192.0.2.7 192.0.2.8", Kept::NotYet));
         assert_eq!(reached(&limited, Mode::None, &datapath("none"), true).2, Kept::LeftToOthers);
+    }
+
+    /// A port that is new is not served to everybody for longer than it takes to filter it.
+    #[test]
+    fn a_new_port_waits_for_its_filter() {
+        let (fine, one) = (datapath("filter"), share(&["192.0.2.7"], &[]));
+        let broken = NodeDatapath { problem: Some("no nf_tables".to_owned()), ..datapath("filter") };
+        let mut limited = service(&["10.0.0.0/8"], &[]);
+        let now = Time(Timestamp::from_second(1).unwrap());
+        let found = verdict(&limited, Mode::Filter, &[given(&one, &fine, true)]);
+        let patch = found.patch(&limited, Mode::Filter, &now).unwrap();
+        limited.status = serde_json::from_value(patch["status"].clone()).unwrap();
+        let mut more = limited.clone();
+        let mut new = more.spec.as_ref().unwrap().ports.as_ref().unwrap()[0].clone();
+        new.port = 81;
+        more.spec.as_mut().unwrap().ports.as_mut().unwrap().push(new);
+        let behind = |datapath, is_late| Given { is_late, ..given(&one, datapath, false) };
+
+        let found = verdict(&more, Mode::Filter, &[behind(&fine, false)]);
+        assert_eq!((found.addresses.len(), found.settling.len(), found.waits), (1, 1, true));
+        assert_eq!(found.patch(&more, Mode::Filter, &now), None, "it is said once it is so");
+        for late in [behind(&fine, true), behind(&broken, false)] {
+            let found = verdict(&more, Mode::Filter, &[late]);
+            assert_eq!((found.addresses.len(), found.waits, found.assigned.0), (0, true, false));
+            assert!(matches!(found.enforcement, Kept::Said(Enforcement::Not(_))), "{found:?}");
+        }
+        let found = verdict(&more, Mode::Filter, &[given(&one, &fine, true)]);
+        let patch = found.patch(&more, Mode::Filter, &now).unwrap();
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ports"].as_array().unwrap().len(), 2);
+        // What changed otherwise leaves it where it is, and it is told that nobody knows of it.
+        let found = verdict(&limited, Mode::Filter, &[behind(&fine, true)]);
+        assert_eq!((found.addresses.len(), found.settling.len()), (1, 0));
+        assert!(
+            matches!(found.enforcement, Kept::Said(Enforcement::Not(why)) if why.contains("do not know what it asks for"))
+        );
+        assert_eq!(verdict(&limited, Mode::Filter, &[behind(&fine, false)]).enforcement, Kept::NotYet);
     }
 
     #[test]

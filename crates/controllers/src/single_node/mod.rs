@@ -24,6 +24,7 @@ pub use trouble::Trouble;
 
 /// What the configuration says.
 #[derive(Clone, Debug, PartialEq)]
+#[allow(clippy::struct_excessive_bools, reason = "each is something that the configuration says")]
 pub struct SingleNodeSettings {
     /// What is wanted of the router, as an `IngressController` would say it.
     pub controller: IngressController,
@@ -33,6 +34,8 @@ pub struct SingleNodeSettings {
     pub ports: [u16; 2],
     /// At which addresses and interfaces; at those that are usual, if there are none.
     pub listen: Vec<String>,
+    /// Whether it gets addresses of the node from us.
+    pub at_node: bool,
     /// Whether there is a router at all.
     pub is_wanted: bool,
     /// Whether the cluster has what OpenShift has; it is asked, if nobody says.

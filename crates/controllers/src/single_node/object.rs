@@ -73,6 +73,11 @@ impl Object {
         match self.resource.kind.as_str() {
             "Deployment" => as_type::<Deployment>(have, &self.value, changed_deployment),
             "ConfigMap" if self.is_whole => as_type::<ConfigMap>(have, &self.value, changed_config),
+            "Service" => {
+                let mut after = changed(have, &self.value).unwrap_or_else(|| have.clone());
+                close_other_ways(&mut after, &self.value);
+                (after != *have).then(|| (have.clone(), after))
+            }
             _ => changed(have, &self.value).map(|after| (have.clone(), after)),
         }
     }
@@ -98,6 +103,23 @@ impl Object {
         let [before, after] =
             [have, &self.value].map(|object| object["metadata"]["annotations"][APPLIED].as_str());
         before == after
+    }
+}
+
+/// Takes from a Service what leads to it besides its own addresses and ports, unless that is wanted. Source ranges stay, which only
+/// keep people out.
+fn close_other_ways(after: &mut Value, want: &Value) {
+    let Some(spec) = after["spec"].as_object_mut() else { return };
+    for field in ["externalIPs", "loadBalancerIP"] {
+        if want["spec"].get(field).is_none() {
+            spec.remove(field);
+        }
+    }
+    if want["spec"]["allocateLoadBalancerNodePorts"] == false {
+        let ports = spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten();
+        for port in ports.filter_map(Value::as_object_mut) {
+            port.remove("nodePort");
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use k8s_openapi::api::networking::v1::IngressClass;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::ApiResource;
 use portcullis_core::Problem;
-use portcullis_kube_api::host::{HOST_CLASS, LISTEN_ADDRESSES};
+use portcullis_kube_api::host::LISTEN_ADDRESSES;
 use portcullis_kube_api::ingress::{EndpointPublishingStrategy, IngressController, PublishingType};
 use serde_json::json;
 
@@ -137,7 +137,7 @@ fn published(mut service: Service, settings: &SingleNodeSettings) -> Service {
         port.port = i32::from(if port.name.as_deref() == Some("https") { https } else { http });
     }
     // Node ports would let in by every address of the node, whatever is listened to and whoever is kept out. Others may need them.
-    if settings.router.load_balancer_class.as_deref() == Some(HOST_CLASS) {
+    if settings.at_node {
         service.spec.get_or_insert_default().allocate_load_balancer_node_ports = Some(false);
     }
     if !settings.listen.is_empty() {

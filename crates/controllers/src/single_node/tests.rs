@@ -21,6 +21,7 @@ fn settings(spec: &Value) -> SingleNodeSettings {
         },
         ports: [80, 443],
         listen: Vec::new(),
+        at_node: true,
         is_wanted: true,
         openshift: None,
         take_over: false,

@@ -85,10 +85,15 @@ async fn allow(machine: &Machine, allowed: bool) {
     machine.datapath(set).await.unwrap();
 }
 
-/// A proxy like any: it serves the addresses in the status of a Service, and lets everybody in.
+/// A proxy like any: it serves all ports of a Service at the addresses in its status, and lets everybody in.
 fn serve_as_told(scene: &Scene, name: &str) {
-    let serve = |address: &String| format!("ip daddr {address} tcp dport 80 dnat to 10.244.0.2:8080");
-    let rules: Vec<String> = scene.addresses(name).iter().map(serve).collect();
+    let (service, addresses) = (scene.service(name), scene.addresses(name));
+    let ports = service["spec"]["ports"].as_array().unwrap().iter().map(|port| &port["port"]);
+    let serve = |port| {
+        let to = "10.244.0.2:8080";
+        addresses.iter().map(move |address| format!("ip daddr {address} tcp dport {port} dnat to {to}"))
+    };
+    let rules: Vec<String> = ports.flat_map(serve).collect();
     scene.node.nft(&format!(
         "table ip proxy {{}}\ndelete table ip proxy\ntable ip proxy {{ chain prerouting {{
             type nat hook prerouting priority -100;\n{}\n}}; }}",
@@ -166,6 +171,56 @@ async fn packet_filters_that_cannot_be_changed() {
     for (client, address) in [(&scene.inside, LAN), (&scene.inside, "192.0.2.9"), (&scene.outside, WAN)] {
         assert!(!can_connect(client, address, WEB), "now it keeps to the new ranges at {address}");
     }
+}
+
+/// A port is new at addresses that a Service has, and whoever forwards serves it to everybody. Where no filter can be set for it,
+/// nobody is sent to these addresses.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_port_whose_filter_is_missing() {
+    let scene = Scene::new("newport", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    let client = scene.client().await;
+    let start = || {
+        let (machine, settings) = (machine(&scene.node), scene.agent_settings());
+        Running::of(NodeAgent::new(client.clone(), machine, settings, Known::default()).run(|_| {}))
+    };
+    let _controller = scene.start_controller().await;
+    let agent = start();
+    let with_ports = |ports: &[u16]| {
+        let ports: Vec<_> =
+            ports.iter().map(|port| json!({"name": format!("p{port}"), "port": port})).collect();
+        let spec = json!({"ports": ports, "loadBalancerSourceRanges": ["192.0.2.0/24"]});
+        scene.apply("web", json!({}), spec);
+    };
+    with_ports(&[80]);
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
+
+    // Nobody looks after the packet filters.
+    drop(agent);
+    with_ports(&[80, 81]);
+    scene.wait_for_addresses("web", &[]);
+    let late = "The packet filters of node newport-node do not know what it asks for now";
+    scene.wait_for_condition("web", ENFORCED, &format!("False/NotEnforced: {late}"));
+    serve_as_told(&scene, "web");
+    assert!(!can_connect(&scene.outside, WAN, Target::Tcp(81)));
+
+    // Somebody does again: both ports are served, and filtered.
+    let _agent = start();
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
+    serve_as_told(&scene, "web");
+    for port in [80, 81] {
+        assert!(can_connect(&scene.inside, LAN, Target::Tcp(port)), "{port}");
+        assert!(!can_connect(&scene.outside, WAN, Target::Tcp(port)), "{port}");
+    }
+    // While all is well an address stays where it is when a port comes.
+    with_ports(&[80, 81, 82]);
+    eventually("the port is there", || {
+        let ports = &scene.service("web")["status"]["loadBalancer"]["ingress"][0]["ports"];
+        assert_eq!(scene.addresses("web"), [LAN, WAN], "it is reached all the time");
+        ports.as_array().is_some_and(|ports| ports.len() == 3)
+    });
 }
 
 /// The API is away for minutes: what is served goes on, on new connections and on one that was there, addresses come and go

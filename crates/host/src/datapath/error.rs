@@ -17,7 +17,7 @@ pub enum Error {
     Rules(#[source] io::Error),
     /// The kernel refused elements, or did not tell what it has.
     #[error(
-        "the kernel did not {what}; the packet filters are as they were, and are read anew before the next change"
+        "the kernel did not {what}; what it took before that is in force, and all is read anew before the next change"
     )]
     Kernel {
         /// What it was to do.

@@ -16,8 +16,8 @@ use prometheus_client::metrics::counter::ConstCounter;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::lead;
 use super::services::{host, kubernetes};
+use super::{lead, lead_again};
 use crate::config::{self, Loaded, Mode};
 use crate::exit::{Exit, Failure};
 use crate::telemetry::{Metrics, Readiness};
@@ -67,7 +67,7 @@ pub(crate) async fn start(
         tasks.spawn(lead(None, stop.clone(), working));
     }
     if given.controller {
-        let check = readiness.register("host-controller");
+        let check = Arc::new(readiness.register("host-controller"));
         let settings = HostSettings {
             class: given.class.clone(),
             without_class: given.without_class,
@@ -80,11 +80,15 @@ pub(crate) async fn start(
         let lease = Lease::new(client.clone(), lease, "portcullis-host", &settings.host);
         // One that waits for its turn is as ready as one can be.
         check.ready();
-        let working = async move {
-            HostController::new(client, settings, known).run().await;
-            drop(check);
+        let working = move || {
+            let (check, client) = (Arc::clone(&check), client.clone());
+            let controller = HostController::new(client, settings.clone(), known.clone());
+            async move {
+                controller.run().await;
+                drop(check);
+            }
         };
-        tasks.spawn(lead((!observe).then_some(lease), stop.clone(), working));
+        tasks.spawn(lead_again((!observe).then_some(lease), stop.clone(), working));
     }
     Ok(())
 }

@@ -1,10 +1,13 @@
 //! The router of a single node.
 
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use portcullis_controllers::Lease;
 use portcullis_controllers::router::{AddressMode, RouterSettings};
 use portcullis_controllers::single_node::{SingleNode, SingleNodeSettings, Step, Trouble};
 use portcullis_host::interfaces::{self, Entry, Interfaces, NotHere, Selection};
-use portcullis_kube_api::host::HOST_CLASS;
 use portcullis_kube_api::ingress::{IngressController, ignored, refusals};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -12,7 +15,7 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::host::selection;
-use super::lead;
+use super::lead_again;
 use super::services::{host, kubernetes};
 use crate::config::{Addresses, Finding, Ingress, IngressStatus, Loaded, Mode, Unusable, Why, did_you_mean};
 use crate::exit::{Exit, Failure};
@@ -45,17 +48,17 @@ pub(crate) fn prepare(loaded: &Loaded) -> Result<SingleNodeSettings, Failure> {
             let finding = finding(loaded, &sentence);
             warn!(at = %finding.at, key = finding.path, "{}", finding.text());
         }
-        let is_ours = settings.router.load_balancer_class.as_deref() == Some(&loaded.config.host.class);
-        if is_ours && !loaded.config.host.enabled {
+        if settings.at_node && !loaded.config.host.enabled {
             warn!(
                 class = loaded.config.host.class,
                 "nobody gives the router its addresses unless another process does: set host.enabled to true"
             );
         }
-        if !settings.listen.is_empty() && settings.router.load_balancer_class.as_deref() != Some(HOST_CLASS) {
+        if !settings.listen.is_empty() && !settings.at_node {
             warn!(
                 class = loaded.config.single_node.load_balancer_class,
-                "ingress.listenAddress is only kept to by Portcullis itself: set singleNode.loadBalancerClass to {HOST_CLASS}"
+                "ingress.listenAddress is only kept to by Portcullis itself: set singleNode.loadBalancerClass to {}",
+                loaded.config.host.class
             );
         }
     }
@@ -81,14 +84,29 @@ pub(crate) async fn start(
     }
     // One that waits for its turn is as ready as one can be.
     check.ready();
-    let working = SingleNode::new(client, settings).run(move |step| match step {
-        Step::Done(_) => check.ready(),
-        Step::Waits(Trouble::Away(why)) => check.not_ready(why),
-        Step::Waits(Trouble::Problem(problem)) => {
-            check.not_ready(format!("{} {} {}", problem.what, problem.state, problem.remedy));
+    let (check, is_done) = (Arc::new(check), Arc::new(AtomicBool::new(false)));
+    let working = move || {
+        let (check, is_done) = (Arc::clone(&check), Arc::clone(&is_done));
+        let node = SingleNode::new(client.clone(), settings.clone());
+        async move {
+            // It is done once in the life of a process, however often its turn comes: what people changed since stays.
+            if is_done.load(Ordering::Relaxed) {
+                return pending().await;
+            }
+            node.run(move |step| match step {
+                Step::Done(_) => {
+                    is_done.store(true, Ordering::Relaxed);
+                    check.ready();
+                }
+                Step::Waits(Trouble::Away(why)) => check.not_ready(why),
+                Step::Waits(Trouble::Problem(problem)) => {
+                    check.not_ready(format!("{} {} {}", problem.what, problem.state, problem.remedy));
+                }
+            })
+            .await;
         }
-    });
-    tasks.spawn(lead((!observe).then_some(lease), stop.clone(), working));
+    };
+    tasks.spawn(lead_again((!observe).then_some(lease), stop.clone(), working));
     Ok(())
 }
 
@@ -97,6 +115,8 @@ fn settings(loaded: &Loaded, wrong: &mut Vec<Finding>) -> SingleNodeSettings {
     let (given, ingress) = (&loaded.config.single_node, &loaded.config.ingress);
     let is_wanted = ingress.status == IngressStatus::Managed;
     let class = Some(given.load_balancer_class.clone()).filter(|class| !class.is_empty());
+    let host = &loaded.config.host;
+    let at_node = class.as_ref().map_or(host.without_class, |class| *class == host.class);
     let controller = controller(ingress, given.base_domain.as_deref());
     if is_wanted {
         wrong.extend(refusals(&controller).iter().map(|sentence| finding(loaded, sentence)));
@@ -114,7 +134,6 @@ fn settings(loaded: &Loaded, wrong: &mut Vec<Finding>) -> SingleNodeSettings {
             );
             wrong.push(loaded.finding("ingress.ports.https", what));
         }
-        let host = &loaded.config.host;
         for (key, port) in [("http", ingress.ports.http), ("https", ingress.ports.https)] {
             if host.enabled && host.reserved_ports.contains(&port.0) {
                 let what = format!(
@@ -140,6 +159,7 @@ fn settings(loaded: &Loaded, wrong: &mut Vec<Finding>) -> SingleNodeSettings {
         },
         ports: [ingress.ports.http.0, ingress.ports.https.0],
         listen: listen(&ingress.listen_address),
+        at_node,
         is_wanted,
         openshift: given.openshift,
         take_over: given.take_over,

@@ -57,6 +57,7 @@ fn what_is_told_about_tuning() {
                 "ROUTER_THREADS=8",
             ],
         ),
+        (json!({"tuningOptions": {"tunnelTimeout": "2h"}}), &["ROUTER_DEFAULT_TUNNEL_TIMEOUT=2h"]),
         (
             json!({"tuningOptions": {"maxConnections": 2000, "configurationManagement": "Dynamic"}}),
             &[

@@ -1,14 +1,12 @@
 //! Services at the addresses of nodes.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::core::v1::{Service, ServicePort};
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
-use portcullis_controllers::host::by_service;
 use portcullis_core::Protocol;
-use portcullis_host::claims::Name;
 use portcullis_host::datapath::{Counters, Datapath, Place};
 use portcullis_kube_api::enforced::enforced;
 use portcullis_kube_api::host::{assigned, held_by_another, wants_host};
@@ -46,8 +44,17 @@ struct Blocked {
     message: String,
 }
 
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Packets {
+    accepted: u64,
+    dropped: u64,
+    /// The same at each address and port, and at its node ports.
+    at: Vec<AtPlace>,
+}
+
+#[derive(Debug, Serialize)]
+struct AtPlace {
+    place: String,
     accepted: u64,
     dropped: u64,
 }
@@ -62,42 +69,53 @@ pub(super) async fn look(loaded: &Loaded, client: &Client) -> Result<Vec<Reached
             || held_by_another(service, given.without_class).is_some()
     });
     let services: BTreeMap<String, Service> = ours.map(|service| (key(&service), service)).collect();
-    let counted = counted(&services);
-    Ok(services.iter().map(|(name, service)| reached(name, service, counted.get(name.as_str()))).collect())
+    // Who may not look at the packet filters of this machine is not told: most look from elsewhere.
+    let counted = Datapath::open().and_then(|mut datapath| datapath.counters()).unwrap_or_default();
+    Ok(services.iter().map(|(name, service)| reached(name, service, packets(service, &counted))).collect())
 }
 
 fn key(service: &Service) -> String {
     format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any())
 }
 
-/// What the packet filters of this machine counted. Who may not look at them is not told: most look from elsewhere.
-fn counted(services: &BTreeMap<String, Service>) -> BTreeMap<Name, Counters> {
-    let counted = Datapath::open().and_then(|mut datapath| datapath.counters()).unwrap_or_default();
-    let mut owners = BTreeMap::new();
-    for (name, service) in services {
-        let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
-        let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
-        let addresses: Vec<IpAddr> = ingress
-            .and_then(|status| status.ingress.as_ref())
-            .into_iter()
-            .flatten()
-            .filter_map(|one| one.ip.as_deref()?.parse().ok())
-            .collect();
-        for port in ports {
-            let protocol = match port.protocol.as_deref() {
-                Some("UDP") => Protocol::UDP,
-                Some("SCTP") => Protocol::SCTP,
-                _ => Protocol::TCP,
-            };
-            let Ok(number) = u16::try_from(port.port) else { continue };
-            let places = addresses.iter().filter_map(|address| Place::new(*address, protocol, number).ok());
-            owners.extend(places.map(|place| (place, Name::from(name.as_str()))));
-        }
+/// What the packet filters of this machine counted for a Service, if they have anything of it.
+fn packets(service: &Service, counted: &BTreeMap<Place, Counters>) -> Option<Packets> {
+    let mut all = Packets::default();
+    for place in places(service) {
+        let Some(counters) = counted.get(&place) else { continue };
+        let (accepted, dropped) = (counters.accepted.packets, counters.dropped.packets);
+        all.accepted += accepted;
+        all.dropped += dropped;
+        all.at.push(AtPlace { place: place.to_string(), accepted, dropped });
     }
-    by_service(&counted, owners)
+    Some(all).filter(|all| !all.at.is_empty())
 }
 
-fn reached(name: &str, service: &Service, counters: Option<&Counters>) -> Reached {
+/// Where a Service may be reached: its ports at its addresses, and its node ports at all of them.
+fn places(service: &Service) -> Vec<Place> {
+    let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
+    let ingress = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
+    let ingress = ingress.and_then(|status| status.ingress.as_ref()).into_iter().flatten();
+    let addresses: Vec<IpAddr> = ingress.filter_map(|one| one.ip.as_deref()?.parse().ok()).collect();
+    let everywhere = [IpAddr::from(Ipv4Addr::UNSPECIFIED), IpAddr::from(Ipv6Addr::UNSPECIFIED)];
+    let of_port = |port: &ServicePort| {
+        let protocol = match port.protocol.as_deref() {
+            Some("UDP") => Protocol::UDP,
+            Some("SCTP") => Protocol::SCTP,
+            _ => Protocol::TCP,
+        };
+        let at = |addresses: &[IpAddr], number: i32| -> Vec<Place> {
+            let number = u16::try_from(number).unwrap_or_default();
+            addresses.iter().filter_map(|address| Place::new(*address, protocol, number).ok()).collect()
+        };
+        let mut places = at(&addresses, port.port);
+        places.extend(at(&everywhere, port.node_port.unwrap_or_default()));
+        places
+    };
+    ports.flat_map(of_port).collect()
+}
+
+fn reached(name: &str, service: &Service, packets: Option<Packets>) -> Reached {
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
     // What is said of addresses is of the time before somebody else came to hold it.
     let held = held_by_another(service, true);
@@ -127,10 +145,7 @@ fn reached(name: &str, service: &Service, counters: Option<&Counters>) -> Reache
                 message: "Nobody has looked at it yet: see whether Portcullis runs, with host.enabled and host.controller.".to_owned(),
             }),
         },
-        packets: counters.map(|counters| Packets {
-            accepted: counters.accepted.packets,
-            dropped: counters.dropped.packets,
-        }),
+        packets,
         age: age(&service.metadata),
     }
 }

@@ -122,6 +122,21 @@ fn what_cannot_be_carried_out_is_named_by_its_line() {
     }
 }
 
+/// By the class of the Service, or without one, as the role has it that gives addresses.
+#[test]
+fn who_gives_the_router_its_addresses() {
+    for (classes, expected) in [
+        ("singleNode: {image: r}", true),
+        ("singleNode: {image: r, loadBalancerClass: other}", false),
+        ("singleNode: {image: r, loadBalancerClass: mine}\nhost: {class: mine}", true),
+        ("singleNode: {image: r}\nhost: {class: mine}", false),
+        ("singleNode: {image: r, loadBalancerClass: ''}", false),
+        ("singleNode: {image: r, loadBalancerClass: ''}\nhost: {withoutClass: true}", true),
+    ] {
+        assert_eq!(settings(&loaded(classes), &mut Vec::new()).at_node, expected, "{classes}");
+    }
+}
+
 #[test]
 fn options_are_those_of_an_ingress_controller() {
     let text = "

@@ -29,6 +29,8 @@ pub(super) struct Carried<'a> {
 pub(super) enum Address<'a> {
     /// There.
     Given(String),
+    /// Where it was: what is asked for now is refused.
+    AsBefore,
     /// Wherever its machines are.
     OfMachines,
     /// Nowhere yet, for this reason.
@@ -181,7 +183,7 @@ impl Carried<'_> {
         match &self.address {
             Address::Given(address) => address.clone(),
             // What is not known for a moment is no reason to take away what clients use.
-            Address::Awaited(_) => self.status.address.clone(),
+            Address::AsBefore | Address::Awaited(_) => self.status.address.clone(),
             Address::OfMachines => {
                 let mut addresses: Vec<(&str, &String)> = current
                     .iter()

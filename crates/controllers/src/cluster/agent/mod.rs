@@ -305,5 +305,10 @@ impl HaProxyAgent {
     }
 }
 
+/// Whether no machine would carry it as it stands.
+pub(super) fn is_refused(object: &HaProxyLoadBalancer) -> bool {
+    wanted::balancer(object).is_err()
+}
+
 /// A key for who is told apart by it.
 pub(super) type ObjectKey = Key;

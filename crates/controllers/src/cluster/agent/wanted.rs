@@ -121,7 +121,7 @@ pub(super) fn addresses(object: &HaProxyLoadBalancer) -> Result<Vec<IpAddr>, Str
     Ok(object.status.address.parse().into_iter().collect())
 }
 
-fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>, String> {
+pub(super) fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>, String> {
     let Some(assignment) = &object.spec.assignment else { return Ok(None) };
     let addresses = addresses(object)?;
     if addresses.is_empty() && object.spec.address_from.is_some() {

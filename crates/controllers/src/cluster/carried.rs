@@ -85,11 +85,15 @@ impl Carried<'_> {
             .map(|instance| (*instance)?.members.iter().find(|seen| seen.name == member.name))
             .collect();
         // Who leaves has left when every machine that is there says so.
-        let counts = |instance: &Option<&Instance>| {
+        let counts = |instance: Option<&Instance>| {
             member.duty != DutyWord::Serve || instance.is_some_and(|instance| self.counts(instance))
         };
-        let counted: Vec<Option<&InstanceMember>> =
-            said.iter().zip(&seen).filter(|(instance, _)| counts(instance)).map(|(_, seen)| *seen).collect();
+        let counted: Vec<Option<&InstanceMember>> = said
+            .iter()
+            .zip(&seen)
+            .filter(|(instance, _)| counts(**instance))
+            .map(|(_, seen)| *seen)
+            .collect();
         let all_say = |status: &str| {
             !counted.is_empty() && counted.iter().all(|seen| seen.is_some_and(|seen| seen.status == status))
         };

@@ -164,13 +164,10 @@ impl Context {
             .iter()
             .find(|(_, old)| is_bound_to(balancer, old, main.as_ref()))
             .map(|(_, old)| old.name());
-        let paused = all.iter().filter(|(_, made)| is_paused_itself(made));
-        let paused: Vec<String> =
-            paused.map(|(shelf, made)| format!("{} {}", shelf.resource().kind, made.name())).collect();
         let look = Look {
             generation: balancer.metadata.generation,
             refusals: &refusals,
-            paused: &paused,
+            paused: &paused(&all),
             membership: &membership,
             endpoint: &endpoint,
             infrastructure: &infrastructure,
@@ -457,6 +454,12 @@ fn seen(
         status.allowed_source_ranges.clone_from(&made.status.allowed_source_ranges);
     }
     status
+}
+
+/// What is paused of what makes a load balancer.
+fn paused(all: &[&Made]) -> Vec<String> {
+    let paused = all.iter().filter(|(_, made)| is_paused_itself(made));
+    paused.map(|(shelf, made)| format!("{} {}", shelf.resource().kind, made.name())).collect()
 }
 
 /// When it has to be looked at again.

@@ -26,8 +26,9 @@ pub(super) struct ToCarry {
     pub(super) forms: BTreeMap<ObjectKey, HaProxyLoadBalancer>,
 }
 
-/// Who has a number under which machines agree on an address.
-type Routers = BTreeMap<(Family, u8), IpAddr>;
+/// A number under which machines agree on an address, and who has it.
+type Number = (Family, u8);
+type Routers = BTreeMap<Number, IpAddr>;
 
 /// What is refused, or paused, is carried as it was before.
 pub(super) fn wanted(
@@ -91,7 +92,7 @@ fn shared(
     object: &HaProxyLoadBalancer,
     settings: &HaProxyAgentSettings,
     routers: &Routers,
-) -> Vec<Result<((Family, u8), SharedAddress), String>> {
+) -> Vec<Result<(Number, SharedAddress), String>> {
     let Some(sharing) = &settings.sharing else { return Vec::new() };
     let mut taken = routers.clone();
     let mut all = Vec::new();

@@ -1,6 +1,7 @@
 //! What a machine is to carry, from the objects that say so.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -129,7 +130,10 @@ pub(super) fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>,
         return Ok(None);
     }
     let wanted = assignment.load_balancer(Scheme::Internal, Family::ALL).map_err(|why| why.to_string())?;
-    let wanted = wanted.with_addresses(addresses).map_err(|why| why.to_string())?;
+    let wanted = wanted.with_addresses(addresses).map_err(|why| match why.source() {
+        Some(source) => format!("{why}: {source}"),
+        None => why.to_string(),
+    })?;
     let balance = match object.spec.balance.as_deref() {
         None | Some("leastconn") => Balance::LeastConnections,
         Some("roundrobin") => Balance::RoundRobin,

@@ -10,10 +10,17 @@
 use std::sync::LazyLock;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use portcullis_controllers::cluster::{LoadBalancerSettings, LoadBalancers, ProposedClusters};
+use portcullis_controllers::cluster::{
+    Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings, LoadBalancerSettings,
+    LoadBalancers, ProposedClusters,
+};
+use portcullis_haproxy::{Settings, Tuning};
+use portcullis_host::interfaces::Selection;
 use portcullis_kube_api::cluster::{Flavour, crds};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{eventually, kubernetes};
+use portcullis_testkit::parts::{Namespace, Scratch};
+use portcullis_testkit::talk::{Backend, ask};
+use portcullis_testkit::{Host, Leash, eventually, kubernetes, link};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -45,13 +52,16 @@ impl Drop for Scene {
     }
 }
 
+async fn client() -> kube::Client {
+    let file = Kubeconfig::read_from(TYPES.kubeconfig()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    kube::Client::try_from(config).unwrap()
+}
+
 impl Scene {
     async fn new(name: &'static str) -> Self {
-        let kubernetes = *TYPES;
-        kubernetes.kubectl(&["create", "namespace", name]).unwrap();
-        let file = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
-        let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
-        let client = kube::Client::try_from(config).unwrap();
+        TYPES.kubectl(&["create", "namespace", name]).unwrap();
+        let client = client().await;
         let settings = LoadBalancerSettings {
             flavour: Flavour::Proposed,
             namespace: Some(name.to_owned()),
@@ -233,4 +243,63 @@ async fn a_mismatch_changes_nothing() {
     assert_eq!(scene.get(CLUSTERS, "c")["spec"]["controlPlane"]["endpoint"], endpoint("one.example.com"));
     assert_eq!(scene.get(PLANES, "k")["spec"]["endpoint"], endpoint("two.example.com"));
     assert!(scene.get("awsnlb", "nlb")["spec"].get("assignment").is_none(), "nothing is made");
+}
+
+/// The same agents and the same `HAProxy`, under the proposal's names.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn machines_with_haproxy_carry_it() {
+    let mut scene = Scene::new("proposed-haproxy").await;
+    let [carrier, visitor, member] = ["carrier", "client", "member"].map(Host::new);
+    link(&visitor, &["192.0.2.10/24"], &carrier, &["192.0.2.1/24"]);
+    link(&member, &["10.9.0.2/24"], &carrier, &["10.9.0.1/24"]);
+    let _backend = Backend::start(&member, 6443);
+    let scratch = Scratch::new().unwrap();
+    let _leash = Leash::new(scratch.path());
+    let settings = Settings::new(scratch.path());
+    let machine = Namespace::run(&carrier, || Carrier::start(settings)).unwrap();
+    let mut selection = Selection::usual();
+    selection.internal.push("to-member".to_owned());
+    let settings = HaProxyAgentSettings {
+        flavour: Flavour::Proposed,
+        namespace: Some(scene.name.to_owned()),
+        agents: scene.name.to_owned(),
+        pool: scene.name.to_owned(),
+        name: "carrier".to_owned(),
+        sharing: None,
+        selection,
+        tuning: Tuning::default(),
+    };
+    let agent = HaProxyAgent::new(client().await, machine, settings);
+    let settings = HaProxySettings {
+        flavour: Flavour::Proposed,
+        namespace: Some(scene.name.to_owned()),
+        agents: scene.name.to_owned(),
+        concurrency: 1,
+    };
+    let controller = HaProxyController::new(client().await, settings);
+    scene.tasks.extend([tokio::spawn(agent.run(|_| {})), tokio::spawn(controller.run())]);
+
+    scene.cluster(json!({"providerRef": provider()}));
+    scene.plane(json!({"loadBalancerRef": load_balancer()}));
+    let kind = "HAProxyLoadBalancer";
+    scene.apply("infrastructure.cluster.x-k8s.io/v1alpha4", kind, "lb", json!({"pool": scene.name}));
+    let made = json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": kind, "name": "lb"});
+    let check = json!({"protocol": "HTTPS", "path": "/readyz", "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1});
+    let listeners = json!([{"port": 443, "targetPort": 6443, "healthCheck": check}]);
+    let spec = json!({"clusterName": "c", "infrastructureRef": made, "listeners": listeners});
+    scene.apply("cluster.x-k8s.io/v1alpha4", "LoadBalancer", "lb", spec);
+    let labels = json!({"cluster.x-k8s.io/cluster-name": "c", "loadbalancer.cluster.x-k8s.io/name": "lb"});
+    let machine = json!({
+        "apiVersion": "cluster.x-k8s.io/v1alpha4", "kind": "Machine",
+        "metadata": {"name": "member", "namespace": scene.name, "labels": labels}, "spec": {"clusterName": "c"},
+    });
+    TYPES.apply(&machine.to_string()).unwrap();
+    let addresses = json!([{"type": "InternalIP", "address": "10.9.0.2"}]);
+    scene.status("machines.cluster.x-k8s.io", "member", &json!({"addresses": addresses}));
+    eventually("it serves", || scene.get(BALANCERS, "lb")["status"]["activeTargets"] == json!(["member"]));
+    assert_eq!(ask(&visitor, "192.0.2.1", 443).unwrap(), "member");
+    let known = json!({"host": "192.0.2.1", "port": 443});
+    eventually("the Cluster has it", || {
+        scene.get(CLUSTERS, "c")["spec"]["controlPlane"]["endpoint"] == known
+    });
 }

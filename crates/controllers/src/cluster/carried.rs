@@ -29,6 +29,8 @@ pub(super) struct Carried<'a> {
 pub(super) enum Address<'a> {
     /// There.
     Given(String),
+    /// Where it was: what is asked for now is refused.
+    AsBefore,
     /// Wherever its machines are.
     OfMachines,
     /// Nowhere yet, for this reason.
@@ -66,32 +68,32 @@ impl Carried<'_> {
     }
 
     fn member(&self, member: &AssignedMember, current: &[&Instance]) -> MemberStatus {
-        let seen: Vec<Option<&InstanceMember>> = self
+        let said: Vec<Option<&Instance>> = self
             .live
             .iter()
             .map(|name| {
                 // Whether somebody serves is true whatever else was asked for since; who has left was asked to.
-                let serves = member.duty == DutyWord::Serve;
-                let is_it = |instance: &&Instance| instance.name == *name && instance.problem.is_none();
-                let found = if serves {
-                    self.status.instances.iter().find(is_it)?
-                } else {
-                    current.iter().copied().find(is_it)?
-                };
-                found.members.iter().find(|seen| seen.name == member.name)
+                let is_it = |instance: &&Instance| instance.name == *name;
+                match member.duty {
+                    DutyWord::Serve => self.status.instances.iter().find(is_it),
+                    DutyWord::Rest | DutyWord::Leave => current.iter().copied().find(is_it),
+                }
             })
             .collect();
-        // A machine that cannot carry it, or has not begun to, sends nobody to anybody.
-        let carries = |name: &String| {
-            let found = self.status.instances.iter().find(|instance| instance.name == *name);
-            found.is_some_and(|instance| instance.problem.is_none())
+        let seen: Vec<Option<&InstanceMember>> = said
+            .iter()
+            .map(|instance| (*instance)?.members.iter().find(|seen| seen.name == member.name))
+            .collect();
+        // Who leaves has left when every machine that is there says so.
+        let counts = |instance: Option<&Instance>| {
+            member.duty != DutyWord::Serve || instance.is_some_and(|instance| self.counts(instance))
         };
-        let counted: Vec<Option<&InstanceMember>> = match member.duty {
-            DutyWord::Serve => {
-                self.live.iter().zip(&seen).filter(|(name, _)| carries(name)).map(|(_, seen)| *seen).collect()
-            }
-            DutyWord::Rest | DutyWord::Leave => seen.clone(),
-        };
+        let counted: Vec<Option<&InstanceMember>> = said
+            .iter()
+            .zip(&seen)
+            .filter(|(instance, _)| counts(**instance))
+            .map(|(_, seen)| *seen)
+            .collect();
         let all_say = |status: &str| {
             !counted.is_empty() && counted.iter().all(|seen| seen.is_some_and(|seen| seen.status == status))
         };
@@ -116,6 +118,54 @@ impl Carried<'_> {
         }
     }
 
+    /// Whether clients need a machine to send to a member before it can be called active.
+    fn counts(&self, instance: &Instance) -> bool {
+        if self.sends(instance) {
+            return true;
+        }
+        // One that cannot carry it, or has not begun to, sends nobody to anybody. Of one on which no check passes it is not known
+        // whether that is the members' fault: it is not, if others reach some. Clients come to it all the same where it has the
+        // address, and none of those others.
+        let has_address = |instance: &Instance| instance.holds_address == Some(true);
+        instance.problem.is_none()
+            && !self.senders().any(|other| has_address(other) || !has_address(instance))
+    }
+
+    /// Whether a machine sends to any member that is to serve.
+    fn sends(&self, instance: &Instance) -> bool {
+        let members = self.assignment.members.iter().filter(|member| member.duty == DutyWord::Serve);
+        let mut names = members.map(|member| &member.name);
+        names.any(|name| instance.members.iter().any(|seen| seen.name == *name && seen.status == "active"))
+    }
+
+    /// Machines that are there and send to somebody.
+    fn senders(&self) -> impl Iterator<Item = &Instance> {
+        let live = self.status.instances.iter().filter(|instance| self.live.contains(&instance.name));
+        live.filter(|instance| self.sends(instance))
+    }
+
+    /// Machines on which no check passes, while others reach members, and what they say of that.
+    fn cut_off(&self) -> Vec<String> {
+        let serves = |name: &String| {
+            self.assignment
+                .members
+                .iter()
+                .any(|member| member.duty == DutyWord::Serve && member.name == *name)
+        };
+        let live = self.status.instances.iter().filter(|instance| self.live.contains(&instance.name));
+        let silent = live.filter(|instance| instance.problem.is_none() && !self.sends(instance));
+        let silent = silent.filter(|_| self.senders().next().is_some());
+        silent
+            .map(|instance| {
+                let seen = instance.members.iter().filter(|seen| serves(&seen.name));
+                let said = seen.filter_map(|seen| Some(format!("{}: {}", seen.name, seen.message.as_ref()?)));
+                let said: Vec<String> = said.collect();
+                let words = if said.is_empty() { "none has passed yet".to_owned() } else { said.join(", ") };
+                format!("{}: no member passes its check there ({words})", instance.name)
+            })
+            .collect()
+    }
+
     fn message(&self, status: &str, seen: &[Option<&InstanceMember>], ended: u64) -> Option<String> {
         if ended > 0 && status != "active" {
             return Some(format!("{ended} connections were ended when their time was over."));
@@ -137,7 +187,7 @@ impl Carried<'_> {
         match &self.address {
             Address::Given(address) => address.clone(),
             // What is not known for a moment is no reason to take away what clients use.
-            Address::Awaited(_) => self.status.address.clone(),
+            Address::AsBefore | Address::Awaited(_) => self.status.address.clone(),
             Address::OfMachines => {
                 let mut addresses: Vec<(&str, &String)> = current
                     .iter()
@@ -167,6 +217,7 @@ impl Carried<'_> {
     ) {
         let exists = status.initialization.provisioned && !status.address.is_empty();
         let active = status.members.iter().filter(|member| member.status == "active").count();
+        let cut_off = self.cut_off();
         let mut say = |type_: &str, is: bool, reason: &str, message: &str| {
             let state = if is { "True" } else { "False" };
             set_condition(
@@ -195,10 +246,10 @@ impl Carried<'_> {
             (false, "Problem", problems.join("; "))
         } else if works == 0 {
             (false, "Starting", "No machine has carried it out yet.".to_owned())
-        } else if problems.is_empty() {
+        } else if problems.is_empty() && cut_off.is_empty() {
             (true, "Carried", format!("{works} of {} machines carry it.", self.live.len()))
         } else {
-            (true, "CarriedInPart", problems.join("; "))
+            (true, "CarriedInPart", [problems.as_slice(), cut_off.as_slice()].concat().join("; "))
         };
         say("Ready", is_ready, reason, &message);
         say("Exists", exists, if exists { "Made" } else { "NotMade" }, "");
@@ -295,8 +346,6 @@ mod tests {
         let late = json!([instance("a", 3, "active", None), instance("bb", 2, "active", None)]);
         let status = put_together(serves.clone(), late, &["a", "bb"], 0);
         assert_eq!((status.members[0].status.as_str(), status.observed_generation), ("active", None));
-        let not_all = json!([instance("a", 3, "active", None), instance("bb", 3, "adding", None)]);
-        assert_eq!(put_together(serves.clone(), not_all, &["a", "bb"], 0).members[0].status, "adding");
         let late = json!([instance("a", 3, "active", None), instance("bb", 2, "active", None)]);
         let status = put_together(serves.clone(), late, &["a", "bb"], 0);
         assert_eq!(condition(&status.conditions, "SourceRangesEnforced").unwrap().status, "False");
@@ -308,6 +357,92 @@ mod tests {
         assert_eq!(status.members[0].status, "active", "by who carries it");
         let nobody = put_together(serves, json!([]), &[], 0);
         assert_eq!(condition(&nobody.conditions, "Ready").unwrap().reason, "NoInstance");
+    }
+
+    /// A machine that says this of two members, and whether it has the address.
+    fn says(name: &str, statuses: [&str; 2], holds: Option<bool>) -> Value {
+        let member = |(name, status): (&str, &str)| {
+            let message = (status == "adding").then_some("no route");
+            json!({"name": name, "status": status, "message": message})
+        };
+        let members: Vec<Value> = ["m", "n"].into_iter().zip(statuses).map(member).collect();
+        json!({"name": name, "observedGeneration": 3, "holdsAddress": holds, "members": members})
+    }
+
+    #[test]
+    fn a_machine_that_reaches_nobody_is_waited_for_only_where_clients_come_to_it() {
+        let serve = json!([{"name": "m", "duty": "Serve"}, {"name": "n", "duty": "Serve"}]);
+        let (all, none, one) = (["active"; 2], ["adding"; 2], ["active", "adding"]);
+        let has = |holds: bool| Some(holds);
+        for (instances, expected) in [
+            // Everybody has just started.
+            ([says("a", none, None), says("b", none, None)], ["adding"; 2]),
+            ([says("a", all, None), says("b", none, None)], ["active"; 2]),
+            ([says("a", one, None), says("b", none, None)], ["active", "adding"]),
+            // One that reaches somebody counts.
+            ([says("a", all, None), says("b", one, None)], ["active", "adding"]),
+            // Clients come to who has the address.
+            ([says("a", all, has(true)), says("b", none, has(false))], ["active"; 2]),
+            ([says("a", all, has(false)), says("b", none, has(true))], ["adding"; 2]),
+            ([says("a", all, has(false)), says("b", none, has(false))], ["active"; 2]),
+            // With routes of equal cost both have it.
+            ([says("a", all, has(true)), says("b", none, has(true))], ["active"; 2]),
+        ] {
+            let status = put_together(serve.clone(), json!(instances), &["a", "b"], 0);
+            let found: Vec<&str> = status.members.iter().map(|member| member.status.as_str()).collect();
+            assert_eq!(found, expected, "{instances:?}");
+        }
+        let sick = json!([says("a", all, None), says("b", none, None)]);
+        let status = put_together(serve.clone(), sick.clone(), &["a", "b"], 0);
+        let ready = condition(&status.conditions, "Ready").unwrap();
+        let words = "b: no member passes its check there (m: no route, n: no route)";
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "CarriedInPart"));
+        assert_eq!(ready.message, words);
+        let gone = put_together(serve, sick, &["b"], 0);
+        assert_eq!(gone.members[0].status, "adding", "who is away reaches nobody");
+        assert_eq!(condition(&gone.conditions, "Ready").unwrap().reason, "Carried");
+    }
+
+    #[test]
+    fn every_machine_is_waited_for_by_who_leaves() {
+        let leave = json!([{"name": "m", "duty": "Leave"}, {"name": "n", "duty": "Serve"}]);
+        for (said, problem, expected) in [
+            ("draining", None, "draining"),
+            ("removed", None, "removed"),
+            ("adding", None, "draining"),
+            // What is wrong with a machine does not make untrue what it says of a member.
+            ("draining", Some("no port"), "draining"),
+            ("removed", Some("no port"), "removed"),
+        ] {
+            let mut sick = says("b", [said, "adding"], None);
+            sick["problem"] = json!(problem);
+            let instances = json!([says("a", ["removed", "active"], None), sick]);
+            let status = put_together(leave.clone(), instances, &["a", "b"], 0);
+            let found = [&status.members[0].status, &status.members[1].status];
+            assert_eq!(found, [expected, "active"], "{said} {problem:?}");
+        }
+        let silent = json!({"name": "b", "observedGeneration": 3, "problem": "no port", "members": []});
+        let status =
+            put_together(leave, json!([says("a", ["removed", "active"], None), silent]), &["a", "b"], 0);
+        assert_eq!(status.members[0].status, "draining", "it has not said so");
+    }
+
+    #[test]
+    fn a_change_that_is_refused_takes_nobody_out() {
+        let serve = json!([{"name": "m", "duty": "Serve"}, {"name": "n", "duty": "Serve"}]);
+        let refusing = |name: &str, statuses| {
+            let mut instance = says(name, statuses, None);
+            instance["problem"] = json!("no address");
+            instance
+        };
+        for (instances, expected) in [
+            ([refusing("a", ["active"; 2]), refusing("b", ["active"; 2])], "active"),
+            ([says("a", ["active"; 2], None), refusing("b", ["adding"; 2])], "active"),
+            ([refusing("a", ["adding"; 2]), refusing("b", ["adding"; 2])], "adding"),
+        ] {
+            let status = put_together(serve.clone(), json!(instances), &["a", "b"], 0);
+            assert_eq!(status.members[1].status, expected, "{instances:?}");
+        }
     }
 
     #[test]

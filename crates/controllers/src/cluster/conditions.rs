@@ -11,6 +11,8 @@ pub(super) struct Look<'a> {
     pub(super) generation: Option<i64>,
     /// What is wrong with the spec.
     pub(super) refusals: &'a [String],
+    /// What makes it, and is paused.
+    pub(super) paused: &'a [String],
     pub(super) membership: &'a Membership,
     pub(super) endpoint: &'a EndpointLook,
     pub(super) infrastructure: &'a InfrastructureLook,
@@ -165,6 +167,15 @@ fn degraded(look: &Look<'_>) -> Saying {
     if !look.refusals.is_empty() {
         let message = format!("{}. What was there before is still there.", look.refusals.join("; "));
         return said("True", "InvalidSpec", message);
+    }
+    if !look.paused.is_empty() {
+        let paused = look.paused.join(", ");
+        let mut message = format!("Paused: {paused}. Nothing is done there until it goes on.");
+        let waiting: Vec<&str> = look.membership.waiting.iter().map(String::as_str).collect();
+        if !waiting.is_empty() {
+            message = format!("{message} Machines that are to go wait for that: {}.", waiting.join(", "));
+        }
+        return said("True", "ProviderPaused", message);
     }
     if let Some(last) = &look.membership.last {
         let message = format!("{last} is to go, and stays since no other member answers.");

@@ -45,6 +45,8 @@ pub(super) struct Situation<'a> {
     pub(super) is_told_of_this: bool,
     /// For how long connections of who leaves are waited for.
     pub(super) drain: Duration,
+    /// The provider is paused: it does nothing that it is asked for, and nobody leaves it.
+    pub(super) is_paused: bool,
     /// The cluster goes, or the load balancer does: nobody waits for anything.
     pub(super) everything_goes: bool,
     pub(super) now: Timestamp,
@@ -65,6 +67,8 @@ pub(super) struct Membership {
     pub(super) taken: BTreeMap<String, String>,
     /// Whose time is over although the provider did not say that it has left.
     pub(super) overdue: BTreeSet<String>,
+    /// Who is to go, and waits for a provider that is paused.
+    pub(super) waiting: BTreeSet<String>,
     /// Who would leave, and stays since nobody else answers.
     pub(super) last: Option<String>,
     /// When it has to be decided anew although nothing changed.
@@ -83,6 +87,7 @@ impl Situation<'_> {
             self.place(candidate, waits, &mut decided);
         }
         self.part(&mut decided);
+        self.wait(&mut decided);
         decided.members.sort_by(|one, other| one.name.cmp(&other.name));
         decided.targets.sort_by(|one, other| one.name.cmp(&other.name));
         decided
@@ -120,6 +125,20 @@ impl Situation<'_> {
                 decided.released.insert(name);
             }
         }
+    }
+
+    /// Whom a paused provider has, it has until it says otherwise, however long that takes: it may still send to them.
+    fn wait(&self, decided: &mut Membership) {
+        if !self.is_paused || self.everything_goes {
+            return;
+        }
+        let is_there =
+            |name: &str| self.before.iter().any(|before| before.name == name && !self.is_removed(before));
+        decided.released.retain(|name| !is_there(name));
+        decided.overdue.clear();
+        let going = self.candidates.iter().filter(|candidate| candidate.going_since.is_some());
+        let waiting = going.filter(|candidate| is_there(&candidate.name));
+        decided.waiting = waiting.map(|candidate| candidate.name.clone()).collect();
     }
 
     fn place(&self, candidate: &Candidate, waits: Option<&str>, decided: &mut Membership) {
@@ -193,10 +212,7 @@ impl Situation<'_> {
             // From when it is asked to leave: who noticed late does not cut connections for that.
             None => later(self.now.max(since), self.drain),
         };
-        let is_removed = self.is_told_of_this
-            && before.duty == DutyWord::Leave
-            && self.told(name).is_some_and(|told| told.status == "removed");
-        if is_removed {
+        if self.is_removed(before) {
             decided.released.insert(name.clone());
             if candidate.is_selected {
                 self.assign(candidate, DutyWord::Leave, Some(by), decided);
@@ -250,6 +266,13 @@ impl Situation<'_> {
         })
     }
 
+    /// Whether a member was asked to leave, and the provider says that it has.
+    fn is_removed(&self, before: &AssignedMember) -> bool {
+        self.is_told_of_this
+            && before.duty == DutyWord::Leave
+            && self.told(&before.name).is_some_and(|told| told.status == "removed")
+    }
+
     fn told(&self, name: &str) -> Option<&MemberStatus> {
         self.told.iter().find(|told| told.name == name)
     }
@@ -280,6 +303,8 @@ impl Situation<'_> {
         let name = candidate.name.as_str();
         let told = self.told(name).cloned().unwrap_or_default();
         let before = self.before.iter().find(|member| member.name == name);
+        // A provider that is paused does what it was told before that.
+        let duty = before.filter(|_| self.is_paused).map_or(duty, |before| before.duty);
         // Who was let go has left, also when the provider has not caught up with something else.
         let is_let_go = candidate.going_since.is_some() && !candidate.is_held;
         let is_current =
@@ -360,6 +385,7 @@ mod tests {
             told,
             is_told_of_this: true,
             drain: DRAIN,
+            is_paused: false,
             everything_goes: false,
             now: second(now),
         }
@@ -460,6 +486,49 @@ mod tests {
     }
 
     #[test]
+    fn nobody_leaves_a_provider_that_is_paused() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
+        let mut going = machine("a");
+        going.going_since = Some(second(10));
+        let mut new = machine("c");
+        new.going_since = Some(second(10));
+        let candidates = [going, machine("b"), new];
+        let leaving = decide(&candidates, &first.members, &active, 10);
+        let draining = told(&[("a", "draining"), ("b", "active")]);
+        let removed = told(&[("a", "removed"), ("b", "active")]);
+        let alone = told(&[("a", "active"), ("b", "adding")]);
+        // However late it is, whether it was told before that or not, and also if it is the last one.
+        for (before, said, released, shown_as) in [
+            (&first.members, &active, &["c"][..], "a Leave active"),
+            (&first.members, &alone, &["c"], "a Serve active"),
+            (&leaving.members, &draining, &["c"], "a Leave draining"),
+            (&leaving.members, &removed, &["a", "c"], "a Leave removed"),
+        ] {
+            let paused = Situation {
+                candidates: &candidates,
+                before,
+                told: said,
+                is_told_of_this: true,
+                is_paused: true,
+                drain: DRAIN,
+                everything_goes: false,
+                now: second(100_000),
+            };
+            let decided = paused.decide();
+            let names: Vec<&str> = decided.released.iter().map(String::as_str).collect();
+            assert_eq!((names.as_slice(), shown(&decided)[0].as_str()), (released, shown_as), "{said:?}");
+            let waiting = usize::from(!released.contains(&"a"));
+            assert_eq!((decided.waiting.len(), decided.overdue.len()), (waiting, 0), "{said:?}");
+            let goes = Situation { everything_goes: true, ..paused }.decide();
+            assert_eq!((goes.released.len(), goes.waiting.len()), (3, 0), "with the cluster everything goes");
+        }
+        // When it goes on, who was not told yet has all of its time.
+        let after = decide(&candidates, &first.members, &active, 100_000);
+        assert_eq!(after.members[0].by, Some(Time(second(100_100))));
+    }
+
+    #[test]
     fn who_was_let_go_does_not_come_back() {
         let active = told(&[("a", "active"), ("b", "active")]);
         let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
@@ -474,6 +543,7 @@ mod tests {
             told: &told(&[("a", "removed"), ("b", "adding")]),
             is_told_of_this: false,
             drain: DRAIN,
+            is_paused: false,
             everything_goes: false,
             now: second(20),
         };
@@ -567,6 +637,7 @@ mod tests {
             told: &active,
             is_told_of_this: true,
             drain: DRAIN,
+            is_paused: false,
             everything_goes: true,
             now: second(11),
         };
@@ -585,6 +656,7 @@ mod tests {
         Unselect,
         Check(bool),
         Told,
+        Pause(bool),
         Wait(u16),
     }
 
@@ -597,6 +669,7 @@ mod tests {
             Just(Happening::Unselect),
             any::<bool>().prop_map(Happening::Check),
             Just(Happening::Told),
+            any::<bool>().prop_map(Happening::Pause),
             (1_u16..120).prop_map(Happening::Wait),
         ];
         prop::collection::vec((0_usize..5, one), 1..80)
@@ -606,20 +679,22 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         /// Whatever happens in whatever order: nobody waits longer than it may, one control plane at most takes its time, who
-        /// is disabled is never sent to, and who goes while others answer loses new connections at once.
+        /// is disabled is never sent to, and who goes while others answer loses new connections at once. While the provider is
+        /// paused, nobody goes whom it has.
         #[test]
         fn holds_end_and_wishes_count(happenings in happenings()) {
             let mut machines: BTreeMap<usize, Candidate> = BTreeMap::new();
             let mut answers = [true; 5];
             let mut reported: Vec<MemberStatus> = Vec::new();
-            let (mut before, mut now, mut is_told) = (Vec::new(), 0_i64, false);
+            let (mut before, mut now, mut is_told, mut is_paused) = (Vec::new(), 0_i64, false, false);
             for (number, happening) in happenings {
                 let name = ["a", "b", "c", "d", "e"][number];
                 match happening {
                     Happening::Appear => drop(machines.entry(number).or_insert_with(|| machine(name))),
                     Happening::Wait(seconds) => now += i64::from(seconds),
                     Happening::Check(passes) => answers[number] = passes,
-                    Happening::Told => {
+                    Happening::Pause(pause) => is_paused = pause,
+                    Happening::Told if !is_paused => {
                         is_told = true;
                         reported = before.iter().map(|member: &AssignedMember| {
                             let place = usize::from(member.name.as_bytes()[0] - b'a');
@@ -650,8 +725,9 @@ mod tests {
                     before: &before,
                     told: &reported,
                     is_told_of_this: is_told,
+                    is_paused,
                     drain: DRAIN,
-                    everything_goes: false,
+            everything_goes: false,
                     now: second(now),
                 };
                 let decided = situation.decide();
@@ -665,7 +741,11 @@ mod tests {
                     let Some(since) = candidate.going_since else { continue };
                     // It may be asked late, when it was the last one that answered until then.
                     let asked = member.and_then(|member| member.by.as_ref()).map_or(since, |by| by.0);
-                    if second(now) >= later(later(since, DRAIN).max(asked), GRACE) {
+                    if is_paused {
+                        let has_it = before.iter().find(|before| before.name == candidate.name);
+                        let waits = has_it.is_some_and(|before| !situation.is_removed(before));
+                        prop_assert_eq!(released, !waits, "{:?}", candidate);
+                    } else if second(now) >= later(later(since, DRAIN).max(asked), GRACE) {
                         prop_assert!(released, "{candidate:?} waits for ever: {decided:?}");
                     }
                     let has_time = member.is_some_and(|member| member.by.as_ref().is_some_and(|by| by.0 > second(now)));
@@ -683,8 +763,10 @@ mod tests {
                 let is_told_of_this = is_told && decided.members == before;
                 let again = Situation { candidates: &let_go, before: &decided.members, is_told_of_this, ..situation.clone() };
                 prop_assert_eq!(&again.decide().members, &decided.members);
-                is_told &= decided.members == before;
-                before = decided.members;
+                if !is_paused {
+                    is_told &= decided.members == before;
+                    before = decided.members;
+                }
                 for name in &decided.released {
                     machines.retain(|_, machine| machine.name != *name || machine.going_since.is_none());
                 }

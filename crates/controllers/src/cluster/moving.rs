@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use portcullis_kube_api::cluster::{Assignment, DutyWord};
+use portcullis_kube_api::cluster::{Assignment, DutyWord, is_paused_itself};
 use tracing::info;
 
 use super::asked;
@@ -35,8 +35,10 @@ impl Context {
             let Some(assignment) = made.spec.assignment.as_ref() else { continue };
             let serves =
                 main.is_some() && !membership.active().is_empty() && !is_bound_to(balancer, made, main);
-            // If the new one does not serve any more, this one goes on, however far it had got.
-            let since = serves.then(|| assignment.replaced_since.as_ref().map_or(now, |since| since.0));
+            // If the new one does not serve any more, this one goes on, however far it had got. So does what is paused.
+            let is_paused = is_paused_itself(made);
+            let since = (serves && !is_paused)
+                .then(|| assignment.replaced_since.as_ref().map_or(now, |since| since.0));
             let mut decided = situation(Some(old), drain);
             let mut released = decided.released.clone();
             if let Some(since) = since {
@@ -92,7 +94,7 @@ impl Context {
                 replaced_since: since.map(Time),
                 ..assignment.clone()
             };
-            if *assignment != wanted {
+            if *assignment != wanted && !is_paused {
                 self.write_assignment(shelf, made, &wanted).await?;
             }
         }

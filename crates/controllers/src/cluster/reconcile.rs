@@ -10,7 +10,7 @@ use kube::Resource;
 use portcullis_kube_api::cluster::{
     Assignment, CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec, Endpoint, Flavour,
     InfrastructureSpec, InfrastructureStatus, LoadBalancerStatus, Reference, condition, hooks,
-    is_moving_away, is_paused,
+    is_moving_away, is_paused, is_paused_itself,
 };
 use serde_json::json;
 use tracing::info;
@@ -109,6 +109,7 @@ impl Context {
                 before: members,
                 told,
                 is_told_of_this: current,
+                is_paused: made.is_some_and(|(_, made)| is_paused_itself(made)),
                 drain,
                 everything_goes,
                 now,
@@ -142,7 +143,8 @@ impl Context {
         } else {
             EndpointLook::NotAsked
         };
-        if let Some(made) = &main {
+        // What is paused is not asked for anything: the time of who is to leave starts when it can.
+        if let Some(made) = main.as_ref().filter(|(_, made)| !is_paused_itself(made)) {
             let members = membership.members.clone();
             // What is wrong changes nothing but who is there: Machines come and go all the same.
             if refusals.is_empty() && !matches!(endpoint, EndpointLook::Mismatch(_)) {
@@ -165,6 +167,7 @@ impl Context {
         let look = Look {
             generation: balancer.metadata.generation,
             refusals: &refusals,
+            paused: &paused(&all),
             membership: &membership,
             endpoint: &endpoint,
             infrastructure: &infrastructure,
@@ -391,6 +394,7 @@ impl Context {
         let look = Look {
             generation: balancer.metadata.generation,
             refusals: &asked::refusals(&balancer.spec),
+            paused: &[],
             membership: &membership,
             endpoint: &EndpointLook::Unknown,
             infrastructure: &infrastructure,
@@ -450,6 +454,12 @@ fn seen(
         status.allowed_source_ranges.clone_from(&made.status.allowed_source_ranges);
     }
     status
+}
+
+/// What is paused of what makes a load balancer.
+fn paused(all: &[&Made]) -> Vec<String> {
+    let paused = all.iter().filter(|(_, made)| is_paused_itself(made));
+    paused.map(|(shelf, made)| format!("{} {}", shelf.resource().kind, made.name())).collect()
 }
 
 /// When it has to be looked at again.

@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use portcullis_testkit::talk::{Backend, Held, ask};
+use portcullis_testkit::Host;
+use portcullis_testkit::talk::{Backend, Held, Load, ask};
 use serde_json::{Value, json};
 
 use crate::lab::{
@@ -27,6 +28,16 @@ fn by(scene: &Scene, kind: &str, member: &str) -> Value {
     members.iter().find(|found| found["name"] == member).map(|found| found["by"].clone()).unwrap_or_default()
 }
 
+/// A connection to this member.
+fn held_by(from: &Host, to: &str, member: &str) -> Held {
+    loop {
+        let mut one = Held::connect(from, to, FRONT).unwrap();
+        if one.ask().unwrap() == member {
+            return one;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn all_of_ours_is_killed_in_the_middle_of_a_drain() {
     let scene = Scene::new("faults-killed");
@@ -42,12 +53,7 @@ async fn all_of_ours_is_killed_in_the_middle_of_a_drain() {
     for name in ["kill-a", "kill-b"] {
         scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
     }
-    let mut held = loop {
-        let mut one = Held::connect(&lab.client, "192.0.2.1", FRONT).unwrap();
-        if one.ask().unwrap() == "kill-a" {
-            break one;
-        }
-    };
+    let mut held = held_by(&lab.client, "192.0.2.1", "kill-a");
     // Nobody is there when it is asked to go.
     drop(all.take());
     scene.kubectl(&["delete", "machine", "kill-a", "--wait=false"]);
@@ -107,12 +113,7 @@ async fn who_leaves_is_waited_for_on_every_machine() {
         scene.until("both machines carry", || ask(&visitor, address, FRONT).is_ok());
     }
     // A connection through the second alone.
-    let mut held = loop {
-        let mut one = Held::connect(&visitor, "192.0.2.2", FRONT).unwrap();
-        if one.ask().unwrap() == "leaves" {
-            break one;
-        }
-    };
+    let mut held = held_by(&visitor, "192.0.2.2", "leaves");
     scene.kubectl(&["delete", "machine", "leaves", "--wait=false"]);
     let connections = || {
         let balancer = scene.get("loadbalancer", "lb");
@@ -139,6 +140,168 @@ async fn who_leaves_is_waited_for_on_every_machine() {
     }
     drop(held);
     scene.until("it may go", || scene.get("machine", "leaves") == Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_machine_that_reaches_nobody_does_not_stop_a_roll() {
+    let scene = Scene::new("faults-cut-off");
+    let street = Street::new();
+    let visitor = street.join("client", 10);
+    let members = [street.join("leaves", 20), street.join("stays", 21)];
+    let _backends = members.each_ref().map(|host| Backend::start(host, PORT));
+    let machines = [street.join("first", 1), street.join("second", 2)];
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "leaves", "192.0.2.20");
+    scene.control_plane("c", "lb", "stays", "192.0.2.21");
+    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 600}), json!({}));
+    let places = [Place::new(), Place::new()];
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let _agents = [
+        carrying(&scene, &machines[0], "first", None, &places[0]).await,
+        carrying(&scene, &machines[1], "second", None, &places[1]).await,
+    ];
+    for address in ["192.0.2.1", "192.0.2.2"] {
+        scene.until("both machines carry", || ask(&visitor, address, FRONT).is_ok());
+    }
+    let mut held = held_by(&visitor, "192.0.2.1", "leaves");
+    for address in ["192.0.2.20", "192.0.2.21"] {
+        machines[1].run(&format!("ip route add unreachable {address}/32"));
+    }
+    scene.until("that is told", || {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        state == "True CarriedInPart" && message.starts_with("second: no member passes its check there")
+    });
+    assert!(scene.condition("lb", "InfrastructureReady").1.contains("stays: "));
+    for name in ["leaves", "stays"] {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    scene.kubectl(&["delete", "machine", "leaves", "--wait=false"]);
+    scene.until("it leaves", || scene.status("lb", "leaves").as_deref() == Some("draining"));
+    assert_eq!(held.ask().unwrap(), "leaves", "what it has goes on");
+    for _ in 0..4 {
+        assert_eq!(ask(&visitor, "192.0.2.1", FRONT).unwrap(), "stays");
+    }
+    assert!(scene.is_held("leaves", "lb"));
+    drop(held);
+    scene.until("it may go", || scene.get("machine", "leaves") == Value::Null);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_refused_changes_nothing_also_after_another_start() {
+    let scene = Scene::new("faults-refused");
+    let mut lab = Lab::new(&["refused-a", "refused-b"]);
+    scene.cluster("c", json!({}), json!({}));
+    for name in ["refused-a", "refused-b"] {
+        machine(&scene, &lab, name);
+    }
+    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 600}), json!({}));
+    let place = Place::new();
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let first = agent(&scene, &lab, &place).await;
+    for name in ["refused-a", "refused-b"] {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    let load = Load::start(&lab.client, "192.0.2.1", FRONT);
+    let mut held = held_by(&lab.client, "192.0.2.1", "refused-a");
+    scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"addresses": ["224.0.0.1"]}}));
+    scene.until("that is told", || {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        state == "False Problem" && message.contains("224.0.0.1")
+    });
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], "192.0.2.1");
+    drop(first);
+    load.more(100);
+    // The next one knows what the last one carried, and who is to leave does so.
+    let _second = agent(&scene, &lab, &place).await;
+    scene.kubectl(&["delete", "machine", "refused-a", "--wait=false"]);
+    scene.until("it drains", || scene.status("lb", "refused-a").as_deref() == Some("draining"));
+    scene.until("nobody new comes to it", || {
+        (0..8).all(|_| ask(&lab.client, "192.0.2.1", FRONT).is_ok_and(|answer| answer == "refused-b"))
+    });
+    assert_eq!(held.ask().unwrap(), "refused-a", "what it has goes on");
+    drop(held);
+    scene.until("its infrastructure goes", || {
+        scene.get("labmachine", "refused-a")["metadata"].get("deletionTimestamp").is_some()
+    });
+    lab.end("refused-a");
+    load.more(200);
+    scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"addresses": null}}));
+    scene.until("all is well", || scene.condition("lb", "InfrastructureReady").0 == "True Carried");
+    load.more(200);
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections");
+    scene.patch("labmachine", "refused-a", &json!({"metadata": {"finalizers": null}}));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_paused_is_carried_as_it_was() {
+    let scene = Scene::new("faults-paused");
+    let lab = Lab::new(&["pause-a", "pause-b"]);
+    scene.cluster("c", json!({}), json!({}));
+    for name in ["pause-a", "pause-b"] {
+        machine(&scene, &lab, name);
+    }
+    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 600}), json!({}));
+    let other = json!({"listeners": [{"port": 8443}], "selector": {"matchLabels": {"role": "other"}}});
+    on_machines(&scene, "other", other, json!({}));
+    let place = Place::new();
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let mut carrying = Some(agent(&scene, &lab, &place).await);
+    for name in ["pause-a", "pause-b"] {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    let load = Load::start(&lab.client, "192.0.2.1", FRONT);
+    let mut held = held_by(&lab.client, "192.0.2.1", "pause-a");
+    scene.kubectl(&["annotate", "haproxyloadbalancer", "lb", "cluster.x-k8s.io/paused="]);
+    scene.until("that is told", || {
+        let found = scene.get("haproxyloadbalancer", "lb");
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|found| found["type"] == "Paused" && found["status"] == "True")
+    });
+    scene.kubectl(&["delete", "machine", "pause-a", "--wait=false"]);
+    // The machine that carries it has seen what came before something else that it has done.
+    let done = |name: &str| {
+        let found = scene.get("haproxyloadbalancer", name);
+        let said = found["status"]["instances"][0]["observedGeneration"].clone();
+        said == found["metadata"]["generation"]
+    };
+    let client: std::net::IpAddr = "192.0.2.10".parse().unwrap();
+    let is_told = |name: &str| lab.backends[name].backend.as_ref().unwrap().told().contains(&client);
+    let wishes =
+        [json!({"proxyProtocol": true}), json!({"pool": "elsewhere"}), json!({"addresses": ["224.0.0.1"]})];
+    for (number, wish) in wishes.iter().enumerate() {
+        if number == 2 {
+            drop(carrying.take());
+            carrying = Some(agent(&scene, &lab, &place).await);
+        }
+        scene.patch("haproxyloadbalancer", "lb", &json!({"spec": wish}));
+        let balance = ["random", "roundrobin", "leastconn"][number];
+        scene.patch("haproxyloadbalancer", "other", &json!({"spec": {"balance": balance}}));
+        scene.until("another one is done", || done("other"));
+        assert!(!done("lb"));
+        load.more(50);
+        assert_eq!(held.ask().unwrap(), "pause-a");
+    }
+    assert!(!is_told("pause-a") && !is_told("pause-b"), "nobody is told of clients yet");
+    drop(held_by(&lab.client, "192.0.2.1", "pause-a"));
+    assert!(scene.is_held("pause-a", "lb"));
+    let (state, message) = scene.condition("lb", "Degraded");
+    assert_eq!(state, "True ProviderPaused");
+    assert!(message.contains("HAProxyLoadBalancer lb") && message.contains("pause-a"), "{message}");
+    // It goes on, without what would be refused.
+    scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"pool": scene.name, "addresses": null}}));
+    scene.kubectl(&["annotate", "haproxyloadbalancer", "lb", "cluster.x-k8s.io/paused-"]);
+    scene.until("it drains", || scene.status("lb", "pause-a").as_deref() == Some("draining"));
+    scene.until("what was asked for is done", || done("lb") && is_told("pause-b"));
+    assert_eq!(held.ask().unwrap(), "pause-a", "what it has goes on");
+    drop(held);
+    scene.until("its infrastructure goes", || {
+        scene.get("labmachine", "pause-a")["metadata"].get("deletionTimestamp").is_some()
+    });
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections");
+    scene.patch("labmachine", "pause-a", &json!({"metadata": {"finalizers": null}}));
+    drop(carrying);
 }
 
 fn three(name: &'static str, drain: u32) -> Scene {

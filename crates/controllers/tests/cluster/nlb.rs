@@ -201,6 +201,36 @@ async fn a_machine_waits_until_aws_has_drained_it() {
     assert!(fake.state().groups["sg-nodes"].lets_in().is_empty());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_waits_while_what_makes_it_is_paused() {
+    let (scene, fake) = (control_plane("nlb-paused"), account());
+    let _all = (scene.look_after().await, make(&scene, &fake).await);
+    scene.until("all get connections", || {
+        scene.get("loadbalancer", "lb")["status"]["activeTargets"] == json!(["one", "three", "two"])
+    });
+    let healthy = ["i-1:6443 healthy", "i-2:6443 healthy", "i-3:6443 healthy"];
+    scene.kubectl(&["annotate", "awsnlb", "lb", "cluster.x-k8s.io/paused="]);
+    scene.until("it says so", || {
+        let found = scene.get("awsnlb", "lb");
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|found| found["type"] == "Paused" && found["status"] == "True")
+    });
+    fake.clear_calls();
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("that it waits is told", || {
+        let (state, message) = scene.condition("lb", "Degraded");
+        state == "True ProviderPaused" && message.contains("AWSNLB lb") && message.contains("one")
+    });
+    assert!(scene.is_held("one", "lb"));
+    assert_eq!(targets(&fake), healthy);
+    assert_eq!(fake.mutating_calls(), 0, "{:?}", fake.counts());
+    scene.kubectl(&["annotate", "awsnlb", "lb", "cluster.x-k8s.io/paused-"]);
+    scene.until("AWS drains it", || targets(&fake)[0] == "i-1:6443 draining");
+    assert!(scene.is_held("one", "lb"), "it has all of its time");
+    fake.pass(Duration::from_secs(600));
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+}
+
 /// Three control planes are replaced one by one, by the deletion of their Machines: AWS always has three to send to, none goes before
 /// AWS has let its connections end, and nothing is sent to one that is gone.
 #[tokio::test(flavor = "multi_thread")]

@@ -274,8 +274,12 @@ fn usable(text: &str) -> Option<IpAddr> {
 
 /// Whether nothing is to be done about an object for now, or about anything of the cluster.
 pub fn is_paused<S, T, C>(object: &Object<S, T>, cluster: Option<&Object<ClusterSpec, C>>) -> bool {
-    let by_annotation = object.annotation("cluster.x-k8s.io/paused").is_some();
-    by_annotation || cluster.is_some_and(|cluster| cluster.spec.paused)
+    is_paused_itself(object) || cluster.is_some_and(|cluster| cluster.spec.paused)
+}
+
+/// Whether nothing is to be done about an object for now, whatever its cluster says.
+pub fn is_paused_itself<S, T>(object: &Object<S, T>) -> bool {
+    object.annotation("cluster.x-k8s.io/paused").is_some()
 }
 
 /// Whether an object goes because it was moved to another management cluster, where it lives on: nothing that was made for it may

@@ -16,7 +16,7 @@ mod status;
 pub use assignment::{AssignedMember, Assignment, DutyWord, Unusable};
 pub use capi::{
     ClusterSpec, ClusterStatus, ControlPlaneSpec, MachineAddress, MachineSpec, MachineStatus, ProposedStatus,
-    Reference, is_moving_away, is_paused,
+    Reference, is_moving_away, is_paused, is_paused_itself,
 };
 pub use crds::crds;
 pub use hooks::{Hooks, hooks};

@@ -1,13 +1,16 @@
-//! What was moved to another management cluster. It is carried on until this machine finds it there.
+//! What this machine carried last, written down: what is refused or paused goes on so after another start, and so does what was
+//! moved to another management cluster, until this machine finds it there.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use portcullis_kube_api::cluster::HaProxyLoadBalancerSpec;
+use portcullis_kube_api::cluster::{HaProxyLoadBalancerSpec, is_moving_away};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
+use super::ObjectKey;
 use crate::cluster::haproxy::HaProxyLoadBalancer;
 use crate::cluster::shelf::key;
 use crate::cluster::thing::Thing;
@@ -16,41 +19,56 @@ use crate::cluster::thing::Thing;
 #[derive(Debug, Default)]
 pub(super) struct Kept {
     file: PathBuf,
-    objects: BTreeMap<(String, String), Moved>,
+    forms: BTreeMap<ObjectKey, Form>,
+    /// Whether the file has something else.
+    is_new: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct Moved {
+/// A load balancer as it was carried.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Form {
     namespace: String,
     name: String,
+    generation: Option<i64>,
     address: String,
     spec: HaProxyLoadBalancerSpec,
+    /// Whether it lives on elsewhere: that it is not here any more is no reason to end it.
+    moved: bool,
 }
 
 impl Kept {
     pub(super) fn read(directory: &Path) -> Self {
-        let file = directory.join("moved.json");
-        let read: Vec<Moved> = match std::fs::read(&file) {
+        let file = directory.join("carried.json");
+        let read: Vec<Form> = match std::fs::read(&file) {
             Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|problem| {
-                warn!(file = %file.display(), %problem, "what was moved away cannot be read");
+                warn!(file = %file.display(), %problem, "what was carried last cannot be read");
                 Vec::new()
             }),
-            Err(_) => Vec::new(),
+            Err(problem) if problem.kind() == io::ErrorKind::NotFound => Vec::new(),
+            Err(problem) => {
+                warn!(file = %file.display(), %problem, "what was carried last cannot be read");
+                Vec::new()
+            }
         };
-        let objects =
-            read.into_iter().map(|moved| ((moved.namespace.clone(), moved.name.clone()), moved)).collect();
-        Kept { file, objects }
+        let forms = read.into_iter().map(|form| ((form.namespace.clone(), form.name.clone()), form));
+        Kept { file, forms: forms.collect(), is_new: false }
     }
 
-    /// It was moved away.
+    /// It is carried like this.
+    pub(super) fn accept(&mut self, object: &HaProxyLoadBalancer) {
+        let form = self.forms.entry(key(object)).or_default();
+        let now = Form { moved: form.moved, ..Form::of(object) };
+        if *form != now {
+            *form = now;
+            self.is_new = true;
+        }
+    }
+
+    /// It was moved away. That is written down at once: it is gone in the next moment.
     pub(super) fn keep(&mut self, object: &HaProxyLoadBalancer) {
-        let moved = Moved {
-            namespace: object.namespace().to_owned(),
-            name: object.name().to_owned(),
-            address: object.status.address.clone(),
-            spec: object.spec.clone(),
-        };
-        if self.objects.get(&key(object)) == Some(&moved) {
+        let form = self.forms.entry(key(object)).or_insert_with(|| Form::of(object));
+        if form.moved {
             return;
         }
         info!(
@@ -58,44 +76,77 @@ impl Kept {
             name = object.name(),
             "a load balancer was moved to another management cluster, and is carried on"
         );
-        self.objects.insert(key(object), moved);
-        self.write();
+        form.moved = true;
+        self.is_new = true;
+        self.save();
     }
 
-    /// What is not found again, among those who are there.
+    pub(super) fn has(&self, object: &HaProxyLoadBalancer) -> bool {
+        self.forms.contains_key(&key(object))
+    }
+
+    /// An object as it was carried last.
+    pub(super) fn form(&self, object: &HaProxyLoadBalancer) -> Option<HaProxyLoadBalancer> {
+        Some(self.forms.get(&key(object))?.put_on(object.clone()))
+    }
+
+    /// Forgets who is gone. Gives those that were moved away, and are not found again among those who are there.
     pub(super) fn still(
         &mut self,
         found: &[Arc<HaProxyLoadBalancer>],
         pool: &str,
     ) -> Vec<Arc<HaProxyLoadBalancer>> {
-        let before = self.objects.len();
-        let is_here = |place: &(String, String)| {
-            found
-                .iter()
-                .any(|object| key(object) == *place && !portcullis_kube_api::cluster::is_moving_away(object))
-        };
-        self.objects.retain(|place, _| !is_here(place));
-        if self.objects.len() != before {
-            self.write();
+        let found: BTreeMap<ObjectKey, bool> =
+            found.iter().map(|object| (key(object), is_moving_away(object))).collect();
+        let before = self.forms.len();
+        self.forms.retain(|place, form| form.moved || found.contains_key(place));
+        self.is_new |= self.forms.len() != before;
+        for (_, form) in self.forms.iter_mut().filter(|(place, _)| found.get(*place) == Some(&false)) {
+            self.is_new |= std::mem::take(&mut form.moved);
         }
-        let missing =
-            self.objects.iter().filter(|(place, _)| !found.iter().any(|object| key(object) == **place));
-        let missing = missing.filter(|(_, moved)| moved.spec.pool() == pool);
-        missing.map(|(_, moved)| Arc::new(moved.object())).collect()
+        let missing = self.forms.iter().filter(|(place, _)| !found.contains_key(*place));
+        let missing = missing.filter(|(_, form)| form.spec.pool() == pool);
+        missing.map(|(_, form)| Arc::new(form.object())).collect()
     }
 
-    fn write(&self) {
-        let all: Vec<&Moved> = self.objects.values().collect();
-        let text = serde_json::to_vec(&all).unwrap_or_default();
-        let draft = self.file.with_extension("new");
-        let written = std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, &self.file));
-        if let Err(problem) = written {
-            warn!(file = %self.file.display(), %problem, "what was moved away could not be written down: it is lost with this process");
+    /// Writes it down, if it is not yet.
+    pub(super) fn save(&mut self) {
+        if !self.is_new {
+            return;
         }
+        let all: Vec<&Form> = self.forms.values().collect();
+        let draft = self.file.with_extension("new");
+        let written = serde_json::to_vec(&all)
+            .map_err(io::Error::from)
+            .and_then(|text| std::fs::write(&draft, text))
+            .and_then(|()| std::fs::rename(&draft, &self.file));
+        if let Err(problem) = written {
+            warn!(file = %self.file.display(), %problem, "what is carried could not be written down: it is lost with this process");
+        }
+        self.is_new = false;
     }
 }
 
-impl Moved {
+impl Form {
+    fn of(object: &HaProxyLoadBalancer) -> Self {
+        Form {
+            namespace: object.namespace().to_owned(),
+            name: object.name().to_owned(),
+            generation: object.metadata.generation,
+            address: object.status.address.clone(),
+            spec: object.spec.clone(),
+            moved: false,
+        }
+    }
+
+    fn put_on(&self, mut object: HaProxyLoadBalancer) -> HaProxyLoadBalancer {
+        object.0.metadata.generation = self.generation;
+        object.0.spec = self.spec.clone();
+        object.0.status.address.clone_from(&self.address);
+        object
+    }
+
+    /// What was moved away, as if it were here.
     fn object(&self) -> HaProxyLoadBalancer {
         let mut object: HaProxyLoadBalancer = Thing::default();
         object.0.metadata.namespace = Some(self.namespace.clone());
@@ -103,41 +154,108 @@ impl Moved {
         // By this it is known for what it is.
         let mark = ("clusterctl.cluster.x-k8s.io/delete-for-move".to_owned(), String::new());
         object.0.metadata.annotations = Some([mark].into_iter().collect());
-        object.0.spec = self.spec.clone();
-        object.0.status.address.clone_from(&self.address);
-        object
+        self.put_on(object)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
+
+    /// A directory of its own, that ends with the test.
+    struct Place(PathBuf);
+
+    impl Place {
+        fn new(name: &str) -> Self {
+            let place =
+                std::env::temp_dir().join(format!("portcullis-carried-{name}-{}", std::process::id()));
+            std::fs::create_dir_all(&place).unwrap();
+            Place(place)
+        }
+    }
+
+    impl Drop for Place {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
+    fn object(marks: Value, balance: &str) -> Arc<HaProxyLoadBalancer> {
+        let object = json!({
+            "metadata": {"namespace": "a", "name": "lb", "generation": 7, "annotations": marks},
+            "spec": {"balance": balance, "assignment": {"loadBalancer": "lb"}},
+            "status": {"address": "192.0.2.1"},
+        });
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
 
     #[test]
     fn what_moved_away_is_kept_until_it_is_found() {
-        let directory = std::env::temp_dir().join(format!("portcullis-kept-{}", std::process::id()));
-        std::fs::create_dir_all(&directory).unwrap();
-        let object = |marks: serde_json::Value| -> HaProxyLoadBalancer {
-            serde_json::from_value(json!({
-                "metadata": {"namespace": "a", "name": "lb", "annotations": marks},
-                "spec": {"assignment": {"loadBalancer": "lb"}},
-            }))
-            .unwrap()
-        };
-        let moving = object(json!({"clusterctl.cluster.x-k8s.io/delete-for-move": ""}));
-        let mut kept = Kept::read(&directory);
+        let place = Place::new("moved");
+        let moving = object(json!({"clusterctl.cluster.x-k8s.io/delete-for-move": ""}), "random");
+        let mut kept = Kept::read(&place.0);
         kept.keep(&moving);
-        assert_eq!(kept.still(&[Arc::new(moving)], "default").len(), 0, "it is there still");
-        let mut again = Kept::read(&directory);
+        assert_eq!(kept.still(&[moving], "default").len(), 0, "it is there still");
+        let mut again = Kept::read(&place.0);
         assert_eq!(again.still(&[], "default").len(), 1, "also after another start");
         assert_eq!(again.still(&[], "other").len(), 0);
-        assert_eq!(
-            again.still(&[Arc::new(object(json!({})))], "default").len(),
-            0,
-            "it is found on the other side"
-        );
-        assert_eq!(Kept::read(&directory).still(&[], "default").len(), 0);
-        std::fs::remove_dir_all(&directory).unwrap();
+        let there = object(json!({}), "random");
+        assert_eq!(again.still(&[there], "default").len(), 0, "it is found on the other side");
+        again.save();
+        assert_eq!(Kept::read(&place.0).still(&[], "default").len(), 0);
+    }
+
+    #[test]
+    fn what_is_carried_is_known_after_another_start_until_it_goes() {
+        let place = Place::new("start");
+        let (before, now) = (object(json!({}), "random"), object(json!({}), "fastest"));
+        let mut kept = Kept::read(&place.0);
+        kept.accept(&before);
+        kept.save();
+        let mut again = Kept::read(&place.0);
+        again.still(&[Arc::clone(&now)], "default");
+        let form = again.form(&now).unwrap();
+        assert_eq!((&form.spec, form.metadata.generation), (&before.spec, Some(7)));
+        assert_eq!(form.status.address, "192.0.2.1");
+        // What is moved away is what was carried, and not what was refused.
+        again.keep(&now);
+        assert_eq!(Kept::read(&place.0).still(&[], "default")[0].spec, before.spec);
+        again.still(&[now], "default");
+        assert_eq!(again.still(&[], "default").len(), 0, "it is gone");
+        again.save();
+        assert!(!Kept::read(&place.0).has(&before));
+    }
+
+    #[test]
+    fn it_is_written_when_it_changed_and_not_otherwise() {
+        let place = Place::new("written");
+        let one = object(json!({}), "random");
+        let mut kept = Kept::read(&place.0);
+        kept.accept(&one);
+        kept.save();
+        std::fs::remove_file(&kept.file).unwrap();
+        kept.accept(&one);
+        kept.still(&[one], "default");
+        kept.save();
+        assert!(!kept.file.exists());
+        kept.accept(&object(json!({}), "leastconn"));
+        kept.save();
+        assert!(kept.file.exists());
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_as_none() {
+        let place = Place::new("broken");
+        let one = object(json!({}), "random");
+        for text in ["", "[{", "{}", r#"[{"name": 1}]"#, r#"[{"namespace": "b", "old": true}]"#] {
+            std::fs::write(place.0.join("carried.json"), text).unwrap();
+            let mut kept = Kept::read(&place.0);
+            assert!(!kept.has(&one), "{text}");
+            kept.accept(&one);
+            kept.save();
+            assert!(Kept::read(&place.0).has(&one), "{text}");
+        }
     }
 }

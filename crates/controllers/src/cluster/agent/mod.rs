@@ -19,7 +19,7 @@ use portcullis_haproxy::{BalancerId, BalancerSeen, Seen, Tuning};
 use portcullis_host::interfaces::{Interfaces, Selection};
 use portcullis_kube_api::cluster::{
     AssignedMember, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus, Instance,
-    InstanceMember, is_moving_away,
+    InstanceMember, is_moving_away, is_paused_itself,
 };
 use serde_json::json;
 use tokio::sync::Notify;
@@ -29,7 +29,6 @@ use tracing::{info, warn};
 pub use carrier::{Carrier, CarrierError};
 
 use self::kept::Kept;
-use self::wanted::Carried;
 use super::haproxy::{HaProxyLoadBalancer, LIVE, POOL_LABEL, RENEW, kind};
 use super::shelf::{Key, Shelf, key};
 
@@ -121,9 +120,8 @@ impl HaProxyAgent {
             // Without the API it is not known what is to be carried: what is carried stays.
             objects.ready().await;
             let mut interfaces = self.carrier.interfaces();
-            let mut last = Carried::default();
             loop {
-                let next = self.round(&objects, &kept, &mut last, &mut tell).await;
+                let next = self.round(&objects, &kept, &mut tell).await;
                 carries.notify_one();
                 tokio::select! {
                     () = changed.notified() => {}
@@ -145,21 +143,22 @@ impl HaProxyAgent {
         &self,
         objects: &Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>,
         kept: &Mutex<Kept>,
-        last: &mut Carried,
         tell: &mut impl FnMut(Option<String>),
     ) -> Instant {
-        let all = objects.all();
-        let is_ours = |object: &Arc<HaProxyLoadBalancer>| {
-            object.spec.assignment.is_some() && object.spec.pool() == self.settings.pool
-        };
-        let (mut ours, others): (Vec<_>, Vec<_>) = all.into_iter().partition(is_ours);
-        ours.extend(kept.lock().unwrap_or_else(PoisonError::into_inner).still(&ours, &self.settings.pool));
-        // Where two want the same place, who was there first has it.
-        ours.sort_by_key(|object| {
-            (object.metadata.creation_timestamp.clone().map(|time| time.0), key(object))
-        });
         let interfaces = self.carrier.interfaces().borrow().clone();
-        let wanted = wanted::wanted(&ours, &self.settings, last);
+        let (ours, others, wanted) = {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let is_ours = |object: &Arc<HaProxyLoadBalancer>| self.is_ours(object, &kept);
+            let (mut ours, others): (Vec<_>, Vec<_>) = objects.all().into_iter().partition(is_ours);
+            ours.extend(kept.still(&ours, &self.settings.pool));
+            // Where two want the same place, who was there first has it.
+            ours.sort_by_key(|object| {
+                (object.metadata.creation_timestamp.clone().map(|time| time.0), key(object))
+            });
+            let wanted = wanted::wanted(&ours, &self.settings, &mut kept);
+            kept.save();
+            (ours, others, wanted)
+        };
         let Some(carried) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
             tell(Some("the thread that carries traffic has ended".to_owned()));
             return Instant::now() + LATER;
@@ -179,8 +178,13 @@ impl HaProxyAgent {
         for object in &ours {
             let id = BalancerId::new(object.namespace(), object.name());
             let of_it = seen.balancers.get(&id).cloned().unwrap_or_default();
-            let refused = wanted.refused.get(&key(object));
-            let instance = self.instance(object, &of_it, refused, &wanted.shared, &interfaces);
+            let form = wanted.forms.get(&key(object)).unwrap_or(object);
+            let mut instance = self.instance(form, &of_it, &wanted.shared, &interfaces);
+            if let Some(why) = wanted.refused.get(&key(object)) {
+                // That much was made of it.
+                instance.observed_generation = object.metadata.generation;
+                instance.problem = Some(why.clone());
+            }
             is_moving |= instance
                 .members
                 .iter()
@@ -199,12 +203,20 @@ impl HaProxyAgent {
         Instant::now() + due.map_or(pause, |due| due.min(pause))
     }
 
-    /// What this machine says of a load balancer.
+    /// Whether it is for this machine. What is paused is for whoever had it, whatever it says meanwhile.
+    fn is_ours(&self, object: &HaProxyLoadBalancer, kept: &Kept) -> bool {
+        if is_paused_itself(object) {
+            let said = object.status.instances.iter().find(|said| said.name == self.settings.name);
+            return kept.has(object) || said.is_some_and(|said| said.observed_generation.is_some());
+        }
+        object.spec.assignment.is_some() && object.spec.pool() == self.settings.pool
+    }
+
+    /// What this machine says of a load balancer that it carries in this form.
     fn instance(
         &self,
         object: &HaProxyLoadBalancer,
         seen: &BalancerSeen,
-        refused: Option<&String>,
         shared: &[SharedAddress],
         interfaces: &Interfaces,
     ) -> Instance {
@@ -231,7 +243,7 @@ impl HaProxyAgent {
             addresses: own.map(|address| address.to_string()).collect(),
             holds_address: (!held.is_empty()).then(|| held.iter().all(|address| interfaces.have(*address))),
             members: members.collect(),
-            problem: refused.cloned().or_else(|| seen.problem.as_ref().map(ToString::to_string)),
+            problem: seen.problem.as_ref().map(ToString::to_string),
         }
     }
 
@@ -291,6 +303,11 @@ impl HaProxyAgent {
             sleep(RENEW).await;
         }
     }
+}
+
+/// Whether no machine would carry it as it stands.
+pub(super) fn is_refused(object: &HaProxyLoadBalancer) -> bool {
+    wanted::balancer(object).is_err()
 }
 
 /// A key for who is told apart by it.

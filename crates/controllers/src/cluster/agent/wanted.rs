@@ -1,13 +1,16 @@
 //! What a machine is to carry, from the objects that say so.
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use portcullis_core::{Family, Scheme};
 use portcullis_haproxy::vrrp::SharedAddress;
 use portcullis_haproxy::{Balance, Balancer, BalancerId, Options, Wanted};
+use portcullis_kube_api::cluster::is_paused_itself;
 
+use super::kept::Kept;
 use super::{HaProxyAgentSettings, ObjectKey, Sharing};
 use crate::cluster::haproxy::HaProxyLoadBalancer;
 use crate::cluster::shelf::key;
@@ -18,53 +21,94 @@ pub(super) struct ToCarry {
     pub(super) carried: Wanted,
     /// Addresses that other machines may have as well.
     pub(super) shared: Vec<SharedAddress>,
-    /// What cannot be carried, and why.
+    /// What cannot be carried as it stands, and why.
     pub(super) refused: BTreeMap<ObjectKey, String>,
+    /// Each object as it is carried.
+    pub(super) forms: BTreeMap<ObjectKey, HaProxyLoadBalancer>,
 }
 
-/// What was carried last, of each: what is refused changes nothing.
-pub(super) type Carried = BTreeMap<ObjectKey, Balancer>;
+/// A number under which machines agree on an address, and who has it.
+type Number = (Family, u8);
+type Routers = BTreeMap<Number, IpAddr>;
 
+/// What is refused, or paused, is carried as it was before.
 pub(super) fn wanted(
     objects: &[Arc<HaProxyLoadBalancer>],
     settings: &HaProxyAgentSettings,
-    last: &mut Carried,
+    kept: &mut Kept,
 ) -> ToCarry {
     let mut all = ToCarry::default();
-    last.retain(|known, _| objects.iter().any(|object| key(object) == *known));
-    let mut routers: BTreeMap<(Family, u8), IpAddr> = BTreeMap::new();
+    let mut routers = Routers::new();
     all.carried.tuning.clone_from(&settings.tuning);
     for object in objects {
-        match balancer(object) {
-            Ok(Some(balancer)) => {
-                if let Some(sharing) = &settings.sharing {
-                    for address in addresses(object).unwrap_or_default() {
-                        let place = (Family::of(address), router(object, address));
-                        let shared = match routers.get(&place) {
-                            Some(other) if *other != address => Err(format!(
-                                "{address} and {other} have the same virtual router id, {}: give one of them another, by spec.virtualRouterID",
-                                place.1
-                            )),
-                            Some(_) => continue,
-                            None => share(address, place.1, sharing),
-                        };
-                        match shared {
-                            Ok(shared) => {
-                                routers.insert(place, address);
-                                all.shared.push(shared);
-                            }
-                            Err(why) => drop(all.refused.insert(key(object), why)),
-                        }
-                    }
+        let before = kept.form(object);
+        let form = if is_paused_itself(object) {
+            before
+        } else {
+            match is_complete(object, settings, &routers) {
+                Ok(true) => None,
+                // It waits for an address.
+                Ok(false) => before.map(|before| with_members(before, object)),
+                Err(why) => {
+                    all.refused.insert(key(object), why);
+                    before.map(|before| with_members(before, object))
                 }
-                last.insert(key(object), balancer.clone());
-                all.carried.balancers.push(balancer);
             }
-            // It waits for an address.
-            Ok(None) => {}
-            Err(why) => {
-                all.carried.balancers.extend(last.get(&key(object)).cloned());
-                all.refused.insert(key(object), why);
+        };
+        let form = form.unwrap_or_else(|| HaProxyLoadBalancer::clone(object));
+        let Ok(Some(balancer)) = balancer(&form) else { continue };
+        for (place, shared) in shared(&form, settings, &routers).into_iter().flatten() {
+            routers.insert(place, shared.address());
+            all.shared.push(shared);
+        }
+        all.carried.balancers.push(balancer);
+        kept.accept(&form);
+        all.forms.insert(key(object), form);
+    }
+    all
+}
+
+/// Whether all is known that is needed to carry it.
+fn is_complete(
+    object: &HaProxyLoadBalancer,
+    settings: &HaProxyAgentSettings,
+    routers: &Routers,
+) -> Result<bool, String> {
+    let is_known = balancer(object)?.is_some();
+    shared(object, settings, routers).into_iter().collect::<Result<Vec<_>, String>>()?;
+    Ok(is_known)
+}
+
+/// As it was before, with who is there now: Machines come and go whatever else is wrong.
+fn with_members(before: HaProxyLoadBalancer, object: &HaProxyLoadBalancer) -> HaProxyLoadBalancer {
+    let mut form = before.clone();
+    if let (Some(carried), Some(asked)) = (&mut form.0.spec.assignment, &object.spec.assignment) {
+        carried.members.clone_from(&asked.members);
+    }
+    if balancer(&form).is_ok() { form } else { before }
+}
+
+/// The addresses of a load balancer that this machine shares with others, each with its place among the numbers.
+fn shared(
+    object: &HaProxyLoadBalancer,
+    settings: &HaProxyAgentSettings,
+    routers: &Routers,
+) -> Vec<Result<(Number, SharedAddress), String>> {
+    let Some(sharing) = &settings.sharing else { return Vec::new() };
+    let mut taken = routers.clone();
+    let mut all = Vec::new();
+    for address in addresses(object).unwrap_or_default() {
+        let place = (Family::of(address), router(object, address));
+        match taken.get(&place) {
+            Some(other) if *other != address => all.push(Err(format!(
+                "{address} and {other} have the same virtual router id, {}: give one of them another, by spec.virtualRouterID",
+                place.1
+            ))),
+            // Somebody has it at another port.
+            Some(_) => {}
+            None => {
+                taken.insert(place, address);
+                all.push(share(address, place.1, sharing).map(|shared| (place, shared)));
             }
         }
     }
@@ -79,14 +123,17 @@ pub(super) fn addresses(object: &HaProxyLoadBalancer) -> Result<Vec<IpAddr>, Str
     Ok(object.status.address.parse().into_iter().collect())
 }
 
-fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>, String> {
+pub(super) fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>, String> {
     let Some(assignment) = &object.spec.assignment else { return Ok(None) };
     let addresses = addresses(object)?;
     if addresses.is_empty() && object.spec.address_from.is_some() {
         return Ok(None);
     }
     let wanted = assignment.load_balancer(Scheme::Internal, Family::ALL).map_err(|why| why.to_string())?;
-    let wanted = wanted.with_addresses(addresses).map_err(|why| why.to_string())?;
+    let wanted = wanted.with_addresses(addresses).map_err(|why| match why.source() {
+        Some(source) => format!("{why}: {source}"),
+        None => why.to_string(),
+    })?;
     let balance = match object.spec.balance.as_deref() {
         None | Some("leastconn") => Balance::LeastConnections,
         Some("roundrobin") => Balance::RoundRobin,
@@ -154,7 +201,7 @@ mod tests {
             json!({"metadata": {"namespace": "a", "name": "lb"}, "spec": spec, "status": status});
         object["spec"]["assignment"] = json!({"loadBalancer": "lb", "generation": 1, "listeners": [{"port": 443, "targetPort": 6443}], "members": []});
         let object: HaProxyLoadBalancer = serde_json::from_value(object).unwrap();
-        wanted(&[Arc::new(object)], &settings(), &mut Carried::new())
+        wanted(&[Arc::new(object)], &settings(), &mut Kept::default())
     }
 
     #[test]
@@ -172,28 +219,92 @@ mod tests {
         assert_eq!(claimed.carried.balancers[0].load_balancer.addresses().len(), 1);
     }
 
-    fn object(name: &str, spec: &Value) -> Arc<HaProxyLoadBalancer> {
-        let mut object = json!({"metadata": {"namespace": "a", "name": name}, "spec": spec});
-        object["spec"]["assignment"] = json!({"loadBalancer": name, "generation": 1, "listeners": [{"port": 443, "targetPort": 6443}], "members": []});
+    #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
+    fn with(name: &str, spec: Value, marks: Value, members: Value) -> Arc<HaProxyLoadBalancer> {
+        let metadata = json!({"namespace": "a", "name": name, "generation": 2, "annotations": marks});
+        let mut object = json!({"metadata": metadata, "spec": spec});
+        object["spec"]["assignment"] = json!({"loadBalancer": name, "generation": 1, "listeners": [{"port": 443, "targetPort": 6443}], "members": members});
         Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    fn object(name: &str, spec: Value) -> Arc<HaProxyLoadBalancer> {
+        with(name, spec, json!({}), json!([]))
+    }
+
+    /// What is carried, but for who says so.
+    fn shape(found: &ToCarry) -> (Vec<Balancer>, Vec<SharedAddress>) {
+        (found.carried.balancers.clone(), found.shared.clone())
     }
 
     #[test]
     fn what_is_refused_goes_on_as_it_was() {
-        let mut last = Carried::new();
-        let fine = wanted(&[object("lb", &json!({"addresses": ["192.0.2.10"]}))], &settings(), &mut last);
-        let wrong = wanted(&[object("lb", &json!({"addresses": ["192.0.2.300"]}))], &settings(), &mut last);
-        assert_eq!((wrong.carried.balancers, wrong.refused.len()), (fine.carried.balancers, 1));
-        assert!(wanted(&[], &settings(), &mut last).carried.balancers.is_empty() && last.is_empty());
+        let good = json!({"addresses": ["192.0.2.10"], "virtualRouterID": 9});
+        for (wrong, refused) in [
+            (json!({"addresses": ["192.0.2.300"]}), 1),
+            (json!({"addresses": ["192.0.2.11"], "balance": "fastest"}), 1),
+            (json!({"addresses": ["192.0.2.10"], "virtualRouterID": 77}), 1),
+            (json!({"addressFrom": {"poolRef": {"kind": "P", "name": "p"}}}), 0),
+        ] {
+            let mut kept = Kept::default();
+            let other = object("another", json!({"addresses": ["192.0.2.77"]}));
+            let all = |spec: &Value| [Arc::clone(&other), object("lb", spec.clone())];
+            let fine = wanted(&all(&good), &settings(), &mut kept);
+            let found = wanted(&all(&wrong), &settings(), &mut kept);
+            assert_eq!((shape(&found), found.refused.len()), (shape(&fine), refused), "{wrong}");
+            // Who it was is known as long as it is wrong.
+            let later = wanted(&all(&wrong), &settings(), &mut kept);
+            assert_eq!(shape(&later), shape(&fine), "{wrong}");
+            kept.still(&[], "default");
+            let without = wanted(&all(&wrong), &settings(), &mut kept);
+            assert_ne!(shape(&without), shape(&fine), "it went, and is another: {wrong}");
+        }
+    }
+
+    #[test]
+    fn members_come_and_go_while_something_is_wrong() {
+        let mut kept = Kept::default();
+        let member = |duty: &str| json!([{"name": "m", "addresses": ["10.0.0.1"], "duty": duty}]);
+        let carried = |spec: Value, members: Value, kept: &mut Kept| {
+            let found = wanted(&[with("lb", spec, json!({}), members)], &settings(), kept);
+            let balancer = found.carried.balancers[0].load_balancer.clone();
+            (balancer.addresses().to_vec(), balancer.members().to_vec())
+        };
+        let good = json!({"addresses": ["192.0.2.10"]});
+        let wrong = json!({"addresses": ["192.0.2.300"]});
+        let first = carried(good.clone(), member("Serve"), &mut kept);
+        let leaves = carried(wrong, member("Leave"), &mut kept);
+        assert_eq!(leaves.0, first.0);
+        assert_eq!(leaves.1, carried(good, member("Leave"), &mut Kept::default()).1);
+    }
+
+    #[test]
+    fn what_is_paused_stays_as_it_was() {
+        let paused = json!({"cluster.x-k8s.io/paused": ""});
+        let member = json!([{"name": "m", "addresses": ["10.0.0.1"], "duty": "Serve"}]);
+        let other = json!([{"name": "n", "addresses": ["10.0.0.2"], "duty": "Serve"}]);
+        let good = json!({"addresses": ["192.0.2.10"]});
+        let mut kept = Kept::default();
+        let fine = wanted(&[with("lb", good.clone(), json!({}), member.clone())], &settings(), &mut kept);
+        for spec in [
+            json!({"addresses": ["192.0.2.11"], "proxyProtocol": true}),
+            json!({"addresses": ["192.0.2.300"]}),
+            json!({"pool": "other"}),
+        ] {
+            let found =
+                wanted(&[with("lb", spec.clone(), paused.clone(), other.clone())], &settings(), &mut kept);
+            assert_eq!((shape(&found), found.refused.len()), (shape(&fine), 0), "{spec}");
+        }
+        let after = wanted(&[with("lb", good, json!({}), other)], &settings(), &mut kept);
+        assert_ne!(shape(&after).0, shape(&fine).0, "then it is done");
     }
 
     #[test]
     fn one_number_is_for_one_address() {
         let both = [
-            object("one", &json!({"addresses": ["192.0.2.10"]})),
-            object("two", &json!({"addresses": ["198.51.100.10"]})),
+            object("one", json!({"addresses": ["192.0.2.10"]})),
+            object("two", json!({"addresses": ["198.51.100.10"]})),
         ];
-        let found = wanted(&both, &settings(), &mut Carried::new());
+        let found = wanted(&both, &settings(), &mut Kept::default());
         assert_eq!((found.carried.balancers.len(), found.shared.len(), found.refused.len()), (2, 1, 1));
         let words = found.refused.values().next().unwrap();
         assert!(words.contains("spec.virtualRouterID"), "{words}");

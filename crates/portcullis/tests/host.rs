@@ -154,22 +154,7 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
     let shown = get(&[]);
     assert!(shown.contains("default/web  192.0.2.1, 198.51.100.1  80/tcp  192.0.2.0/24  yes"), "{shown}");
 
-    // One without a class is looked after where that is configured, unless another controller holds it.
-    let mut held: Value = serde_json::from_str(&service("held", 81, &["192.0.2.0/24"])).unwrap();
-    held["spec"]["loadBalancerClass"] = Value::Null;
-    held["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
-    kubernetes.apply(&held.to_string()).unwrap();
-    assert!(!get(&[]).contains("default/held"), "it is nobody's business here");
-    let shown = get(&["--set", "host.withoutClass=true"]);
-    let line = shown.lines().find(|line| line.starts_with("default/held")).unwrap_or_default();
-    assert!(line.contains("81/tcp") && line.ends_with("NotOurs"), "{shown}");
-    let why = "default/held: It is held by the service controller of a cloud provider, by the finalizer service.kubernetes.io/load-balancer-cleanup: if that does not run any more, remove the finalizer.";
-    assert!(shown.contains(why), "{shown}");
-    kubernetes
-        .kubectl(&["patch", "service", "held", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
-        .unwrap();
-    let shown = get(&["--set", "host.withoutClass=true"]);
-    assert!(shown.contains("default/held: Nobody has looked at it yet"), "{shown}");
+    shows_who_holds_a_service(&kubernetes, &get);
 
     // What a node needs nobody gets, and who asks is told at once; so is who reports for another node.
     let refused = kubernetes.apply(&service("ssh", 22, &[])).unwrap_err().to_string();
@@ -202,6 +187,25 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
     drop(running);
     assert!(can_connect(&inside, NODE, WEB));
     assert!(!can_connect(&outside, "198.51.100.1", WEB));
+}
+
+/// One without a class is looked after where that is configured, unless another controller holds it.
+fn shows_who_holds_a_service(kubernetes: &Kubernetes, get: &dyn Fn(&[&str]) -> String) {
+    let mut held: Value = serde_json::from_str(&service("held", 81, &["192.0.2.0/24"])).unwrap();
+    held["spec"]["loadBalancerClass"] = Value::Null;
+    held["metadata"]["finalizers"] = json!(["service.kubernetes.io/load-balancer-cleanup"]);
+    kubernetes.apply(&held.to_string()).unwrap();
+    assert!(!get(&[]).contains("default/held"), "it is nobody's business here");
+    let shown = get(&["--set", "host.withoutClass=true"]);
+    let line = shown.lines().find(|line| line.starts_with("default/held")).unwrap_or_default();
+    assert!(line.contains("81/tcp") && line.ends_with("NotOurs"), "{shown}");
+    let why = "default/held: It is held by the service controller of a cloud provider, by the finalizer service.kubernetes.io/load-balancer-cleanup: if that does not run any more, remove the finalizer.";
+    assert!(shown.contains(why), "{shown}");
+    kubernetes
+        .kubectl(&["patch", "service", "held", "--type=merge", "-p", r#"{"metadata":{"finalizers":null}}"#])
+        .unwrap();
+    let shown = get(&["--set", "host.withoutClass=true"]);
+    assert!(shown.contains("default/held: Nobody has looked at it yet"), "{shown}");
 }
 
 /// Where kube-proxy serves, ranges that it knows nothing of are kept to, and stay so when the program is gone.

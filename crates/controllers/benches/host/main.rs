@@ -26,6 +26,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, PostParams};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
+use portcullis_host::datapath::Mode;
 use portcullis_testkit::figures::{self, OtherProcess, mark, millis, most_memory, spread};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::parts::{Namespace, run};
@@ -42,6 +43,8 @@ const THERE: usize = 1000;
 const MADE: usize = 200;
 /// So many are made at the same time, where it does not matter.
 const TOGETHER: usize = 16;
+/// From this number on are those that are made where packets are only filtered.
+const FILTERED: usize = 25_000;
 /// Limits: from a Service to its status, above the floor, at the median and for 99 of 100; from an address to the first status;
 /// a start, until packet filters are set, of the half of a node and of both on one machine; memory.
 const MEDIAN: Duration = Duration::from_millis(5);
@@ -53,8 +56,9 @@ const MEMORY: u64 = 150_000_000;
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
-        [processes::OURS, kubeconfig] => processes::run_ours(kubeconfig, true),
-        [processes::AGENT, kubeconfig] => processes::run_ours(kubeconfig, false),
+        [processes::OURS, kubeconfig] => processes::run_ours(kubeconfig, Mode::Nftables, true),
+        [processes::FILTER, kubeconfig] => processes::run_ours(kubeconfig, Mode::Filter, true),
+        [processes::AGENT, kubeconfig] => processes::run_ours(kubeconfig, Mode::Nftables, false),
         [processes::BARE, kubeconfig] => processes::run_bare(kubeconfig),
         _ => {
             // kube-proxy has packet filters of its own there, and not those of this machine.
@@ -110,7 +114,7 @@ async fn measure(host: &Host) {
     let mut alls = Vec::new();
     for number in 0..5_usize {
         let start = Instant::now();
-        ours.say(&format!("address add 203.0.113.{}/32 dev lan0", number + 10));
+        ours.say(&format!("ip address add 203.0.113.{}/32 dev lan0", number + 10));
         let has = |addresses: &Vec<String>| addresses.len() == number + 2;
         seen.until(|known| known.values().any(has)).await;
         firsts.push(start.elapsed());
@@ -128,11 +132,12 @@ async fn measure(host: &Host) {
         millis(all)
     );
     ours.end();
+    filtered(&client, kubernetes.kubeconfig(), &seen).await;
 
     if many > THERE + MADE {
         make(&client, processes::OURS_CLASS, THERE + MADE..many).await;
     }
-    starts(kubernetes.kubeconfig(), &seen, many).await;
+    starts(&client, kubernetes.kubeconfig(), &seen, many).await;
     beside(&kubernetes, host, &client, many).await;
 }
 
@@ -141,8 +146,28 @@ fn hear_set(process: &mut OtherProcess) {
     while process.hear() != "set" {}
 }
 
+/// The same in mode filter, where a Service with ranges gets its address only after the node said that they are in force.
+async fn filtered(client: &Client, kubeconfig: &Path, seen: &Seen) {
+    let mut ours = OtherProcess::start(processes::FILTER, kubeconfig);
+    hear_set(&mut ours);
+    let mut times = Vec::new();
+    for number in 0..MADE / 4 {
+        let (name, start) = make_one(client, processes::FILTERED_CLASS, FILTERED + number).await;
+        seen.until(|known| known.get(&name).is_some_and(|addresses| !addresses.is_empty())).await;
+        times.push(start.elapsed());
+    }
+    let (median, most) = spread(&mut times);
+    println!(
+        "\n{:<50} {:>6.1} ms   {:>6.1} ms",
+        "from a Service with ranges to its status, filtered",
+        millis(median),
+        millis(most)
+    );
+    ours.end();
+}
+
 /// Starts with so many Services: on a node of a cluster, and then all of it on one machine.
-async fn starts(kubeconfig: &Path, seen: &Seen, many: usize) {
+async fn starts(client: &Client, kubeconfig: &Path, seen: &Seen, many: usize) {
     let start = Instant::now();
     let mut agent = OtherProcess::start(processes::AGENT, kubeconfig);
     hear_set(&mut agent);
@@ -173,6 +198,15 @@ async fn starts(kubeconfig: &Path, seen: &Seen, many: usize) {
         "  and to the last status written",
         start.elapsed().as_secs_f64()
     );
+    let (_, start) = make_one(client, processes::OURS_CLASS, many).await;
+    let place = format!("nft get element inet portcullis frontend4 {{ 192.0.2.1 . tcp . {} }}", port(many));
+    loop {
+        ours.say(&place);
+        if ours.hear() == "yes" {
+            break;
+        }
+    }
+    println!("{:<50} {:>6.1} ms", "  one more Service, until nft shows it", millis(start.elapsed()));
     let memory = most_memory(ours.id());
     println!(
         "memory of both halves, at most: {} MB of {} {}",
@@ -206,7 +240,7 @@ async fn beside(kubernetes: &Kubernetes, host: &Host, client: &Client, many: usi
         format!("kube-proxy in nftables mode with those {many}: start"),
         start.elapsed().as_secs_f64()
     );
-    let (name, start) = make_one(client, processes::OURS_CLASS, many).await;
+    let (name, start) = make_one(client, processes::OURS_CLASS, many + 1).await;
     is_served(&name).await;
     println!("{:<50} {:>6.2} s", "  one more Service", start.elapsed().as_secs_f64());
     println!("  with {} MB", most_memory(proxy.id()) / 1_000_000);
@@ -216,6 +250,10 @@ async fn make(client: &Client, class: &str, numbers: std::ops::Range<usize>) {
     stream::iter(numbers)
         .for_each_concurrent(TOGETHER, |number| async move { drop(make_one(client, class, number).await) })
         .await;
+}
+
+fn port(number: usize) -> usize {
+    number + 11_000
 }
 
 /// Makes a Service of a class, on a port of its own, with two endpoints; its name, and when that began.
@@ -229,7 +267,7 @@ async fn make_one(client: &Client, class: &str, number: usize) -> (String, Insta
             "allocateLoadBalancerNodePorts": false,
             "loadBalancerSourceRanges": ["192.0.2.0/24"],
             // The floor writes addresses without asking whether they are taken.
-            "ports": [{"port": number + if class == processes::BARE_CLASS { 40_000 } else { 11_000 }}],
+            "ports": [{"port": port(number) + if class == processes::BARE_CLASS { 29_000 } else { 0 }}],
         },
     });
     let endpoint = |last: usize| {

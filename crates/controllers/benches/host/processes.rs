@@ -22,8 +22,10 @@ use serde_json::json;
 /// The words by which they know what they are, and the classes of their Services.
 pub(crate) const OURS: &str = "--ours";
 pub(crate) const AGENT: &str = "--agent";
+pub(crate) const FILTER: &str = "--filter";
 pub(crate) const BARE: &str = "--bare";
 pub(crate) const OURS_CLASS: &str = "bench/ours";
+pub(crate) const FILTERED_CLASS: &str = "bench/filtered";
 pub(crate) const BARE_CLASS: &str = "bench/bare";
 
 pub(crate) async fn client(kubeconfig: &Path) -> Client {
@@ -32,30 +34,32 @@ pub(crate) async fn client(kubeconfig: &Path) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Both halves, or the one that every node of a cluster has, with a node that has one address.
-pub(crate) fn run_ours(kubeconfig: &str, both: bool) {
+/// Both halves, or the one that every node of a cluster has, with a node that has one address. It is told what to run on that node,
+/// with `ip` or `nft`, and says of the latter whether it went well.
+pub(crate) fn run_ours(kubeconfig: &str, mode: Mode, both: bool) {
     let node = Host::new("node");
     node.run("ip link add lan0 type veth peer name lan1");
     node.run("ip link set lan0 up");
     node.run("ip address add 192.0.2.1/24 dev lan0");
     let machine = Namespace::run(&node, || Machine::start().unwrap());
     let policy = Policy { selection: Selection::usual(), reserved: BTreeSet::new() };
+    let class = if mode == Mode::Filter { FILTERED_CLASS } else { OURS_CLASS };
     let agent = AgentSettings {
         cluster: "bench".to_owned(),
-        class: OURS_CLASS.to_owned(),
+        class: class.to_owned(),
         without_class: false,
         node: "node1".to_owned(),
         namespace: "nodes".to_owned(),
         policy: policy.clone(),
-        mode: Mode::Nftables,
+        mode,
         observe: false,
     };
     let controller = HostSettings {
-        class: OURS_CLASS.to_owned(),
+        class: class.to_owned(),
         without_class: false,
         namespace: "nodes".to_owned(),
         policy,
-        mode: Mode::Nftables,
+        mode,
         observe: false,
         host: "bench".to_owned(),
     };
@@ -64,7 +68,15 @@ pub(crate) fn run_ours(kubeconfig: &str, both: bool) {
         standing.unwrap();
         set.call_once(|| println!("set"));
     };
-    run(move |line| drop(node.run(&format!("ip {line}"))), async move {
+    let on_node = move |line: String| {
+        let words: Vec<&str> = line.split(' ').collect();
+        let done = portcullis_testkit::parts::run(&node, words[0], &words[1..]);
+        match words[0] {
+            "nft" => println!("{}", if done.is_ok() { "yes" } else { "no" }),
+            _ => drop(done.unwrap()),
+        }
+    };
+    run(on_node, async move {
         let (client, known) = (client(Path::new(kubeconfig)).await, Known::default());
         let agent = NodeAgent::new(client.clone(), machine, agent, known.clone()).run(told);
         if both {

@@ -255,7 +255,12 @@ impl Controller {
                 for (name, claim) in self.others.take(&event, others) {
                     changed.extend(self.enter(&name, claim.as_ref(), version));
                 }
-                let given_up = |service: &Service| (!is_ours(service)).then(|| taken_back(service)).flatten();
+                let given_up = |service: &Service| {
+                    // One of another class was never ours: somebody else of our kind may look after it.
+                    let of_class = service.spec.as_ref().and_then(|spec| spec.load_balancer_class.as_ref());
+                    let was_ours = of_class.is_none_or(|of_class| *of_class == class);
+                    (was_ours && !is_ours(service)).then(|| taken_back(service)).flatten()
+                };
                 changed.extend(self.given_up.take(&event, given_up).into_iter().map(|(name, _)| name));
                 for news in self.services.take_known(event, &self.known, is_ours) {
                     changed.extend(self.claim(&news.name, news.version));

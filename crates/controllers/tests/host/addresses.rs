@@ -5,7 +5,7 @@ use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
 use portcullis_testkit::{Refusing, Target, can_connect, connect, eventually};
 use serde_json::{Value, json};
 
-use crate::scene::{LAN, LAN6, Scene, WAN, WAN6, machine};
+use crate::scene::{LAN, LAN6, Running, Scene, WAN, WAN6, machine};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn services_get_the_addresses_that_they_ask_for() {
@@ -242,6 +242,24 @@ async fn services_without_a_class() {
         scene.wait_for_addresses(name, &[]);
         eventually("we say nothing of it", || scene.condition(name, ASSIGNED).is_empty());
     }
+}
+
+/// What is said of a Service of another class is left to who looks after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn services_of_another_class() {
+    let scene = Scene::new("classes", Mode::None);
+    let running = scene.start().await;
+    scene.apply("web", json!({}), json!({}));
+    scene.wait_for_condition("web", ASSIGNED, "True/Assigned");
+    drop(running);
+    let before = scene.service("web");
+    let other = "example.com/another".to_owned();
+    let settings = HostSettings { class: other.clone(), ..scene.settings() };
+    let controller = HostController::new(scene.client().await, settings, Known::default());
+    let _running = Running::of(controller.run());
+    scene.apply("theirs", json!({}), json!({"loadBalancerClass": other, "ports": [{"port": 81}]}));
+    scene.wait_for_condition("theirs", ASSIGNED, "True/Assigned");
+    assert_eq!(scene.service("web"), before);
 }
 
 /// Has nobody write the status of a Service.

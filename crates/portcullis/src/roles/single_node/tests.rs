@@ -1,6 +1,7 @@
 use std::fs;
 
 use portcullis_host::interfaces::Interface;
+use portcullis_kube_api::host::HOST_CLASS;
 use tempfile::TempDir;
 
 use super::*;

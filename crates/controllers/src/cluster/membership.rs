@@ -33,6 +33,13 @@ pub(super) struct Candidate {
     pub(super) taken_by: Option<String>,
 }
 
+impl Candidate {
+    /// Whether it is a control plane that goes, and whose deletion is held until it has left.
+    fn may_wait(&self) -> bool {
+        self.is_control_plane && self.is_held && self.going_since.is_some()
+    }
+}
+
 /// What is known when members are decided.
 #[derive(Clone, Debug)]
 pub(super) struct Situation<'a> {
@@ -77,10 +84,9 @@ pub(super) const GRACE: Duration = Duration::from_secs(30);
 impl Situation<'_> {
     pub(super) fn decide(&self) -> Membership {
         let mut decided = Membership::default();
-        // Control planes that leave, the first of them first: it alone may take its time.
-        let waits = self.who_waits();
+        let turn = self.turn();
         for candidate in self.candidates {
-            self.place(candidate, waits, &mut decided);
+            self.place(candidate, turn, &mut decided);
         }
         self.part(&mut decided);
         decided.members.sort_by(|one, other| one.name.cmp(&other.name));
@@ -122,7 +128,7 @@ impl Situation<'_> {
         }
     }
 
-    fn place(&self, candidate: &Candidate, waits: Option<&str>, decided: &mut Membership) {
+    fn place(&self, candidate: &Candidate, turn: Option<&str>, decided: &mut Membership) {
         let name = &candidate.name;
         let before = self.before.iter().find(|member| member.name == *name);
         if let Some(other) = candidate.taken_by.as_ref().filter(|_| before.is_none()) {
@@ -154,49 +160,42 @@ impl Situation<'_> {
                     decided.former.insert(name.clone());
                 }
             }
-            (true, Some(before)) => self.leave(candidate, before, waits, decided),
+            (true, Some(before)) => self.leave(candidate, before, turn, decided),
             // One that is a member already keeps the address that it has until it has another: after a move nobody has any.
             (false, None) if candidate.addresses.is_empty() => {
                 let message = "It has no address yet.".to_owned();
                 decided.targets.push(target(name, MemberState::Adding, Some(message)));
             }
-            (false, _) if candidate.is_disabled => {
-                let by = before
-                    .filter(|before| before.duty == DutyWord::Rest)
-                    .and_then(|before| before.by.clone());
-                let by = by.map_or_else(|| later(self.now, self.drain), |by| by.0);
-                self.assign(candidate, DutyWord::Rest, Some(by), decided);
-            }
-            (false, _) => self.assign(candidate, DutyWord::Serve, None, decided),
+            (false, before) => self.stay(candidate, before, decided),
         }
+    }
+
+    /// It serves, or is kept aside if somebody wishes that.
+    fn stay(&self, candidate: &Candidate, before: Option<&AssignedMember>, decided: &mut Membership) {
+        if !candidate.is_disabled {
+            self.assign(candidate, DutyWord::Serve, None, decided);
+            return;
+        }
+        let by =
+            before.filter(|before| before.duty == DutyWord::Rest).and_then(|before| before.by.clone());
+        let by = by.map_or_else(|| later(self.now, self.drain), |by| by.0);
+        self.assign(candidate, DutyWord::Rest, Some(by), decided);
     }
 
     fn leave(
         &self,
         candidate: &Candidate,
         before: &AssignedMember,
-        waits: Option<&str>,
+        turn: Option<&str>,
         decided: &mut Membership,
     ) {
         let name = &candidate.name;
         let started = before.by.clone().filter(|_| before.duty == DutyWord::Leave);
         let since = candidate.going_since.unwrap_or(self.now);
         let full = later(since, self.drain);
-        // A second control plane that waits would have the first one's cluster called unavailable.
-        let is_second = candidate.is_control_plane
-            && candidate.going_since.is_some()
-            && waits.is_some_and(|first| first != name);
-        let by = match started {
-            Some(by) if is_second => by.0.min(self.now.max(since)),
-            Some(by) => by.0,
-            None if is_second => self.now,
-            // From when it is asked to leave: who noticed late does not cut connections for that.
-            None => later(self.now.max(since), self.drain),
-        };
-        let is_removed = self.is_told_of_this
-            && before.duty == DutyWord::Leave
-            && self.told(name).is_some_and(|told| told.status == "removed");
-        if is_removed {
+        // From when it is asked to leave: who noticed late does not cut connections for that.
+        let by = started.map_or_else(|| later(self.now.max(since), self.drain), |by| by.0);
+        if self.is_removed(before) {
             decided.released.insert(name.clone());
             if candidate.is_selected {
                 self.assign(candidate, DutyWord::Leave, Some(by), decided);
@@ -206,10 +205,7 @@ impl Situation<'_> {
             return;
         }
         let is_over = self.now >= later(by, GRACE);
-        // Cluster API itself works through the load balancer: without an answer from it no Machine would ever go.
-        // One that was let go already is on its way, whatever happens to the others.
-        let may_stay = candidate.is_held || before.duty == DutyWord::Serve;
-        if may_stay && !candidate.is_disabled && !self.another_answers(name) {
+        if self.is_last(candidate, before) {
             decided.last = Some(name.clone());
             if self.now >= full {
                 decided.released.insert(name.clone());
@@ -217,6 +213,16 @@ impl Situation<'_> {
                 decided.look_again(full);
             }
             self.assign(candidate, DutyWord::Serve, None, decided);
+            return;
+        }
+        // With less time than the first it would be let go while its provider may still send to it: AWS does so for two minutes.
+        // So it serves until it is its turn, and nothing is taken from it that somebody uses.
+        let waits_its_turn = before.duty != DutyWord::Leave
+            && candidate.is_selected
+            && candidate.may_wait()
+            && turn.is_some_and(|first| first != name);
+        if waits_its_turn {
+            self.stay(candidate, Some(before), decided);
             return;
         }
         if is_over {
@@ -228,15 +234,32 @@ impl Situation<'_> {
         self.assign(candidate, DutyWord::Leave, Some(by), decided);
     }
 
-    /// The control plane that was the first to go, of those who have not left yet.
-    fn who_waits(&self) -> Option<&str> {
-        let waiting = self.candidates.iter().filter(|candidate| {
-            let before = self.before.iter().find(|member| member.name == candidate.name);
-            let is_removed = self.told(&candidate.name).is_some_and(|told| told.status == "removed");
-            candidate.is_control_plane && candidate.is_held && before.is_some() && !is_removed
+    /// Whose turn it is to leave, of control planes that go: one at a time waits for its connections. Who began goes on.
+    fn turn(&self) -> Option<&str> {
+        let waiting = self.candidates.iter().filter(|candidate| candidate.may_wait());
+        let waiting = waiting.filter_map(|candidate| {
+            let before = self.before.iter().find(|member| member.name == candidate.name)?;
+            let leaves = before.duty == DutyWord::Leave;
+            let by = before.by.as_ref().filter(|_| leaves);
+            let is_over = by.is_some_and(|by| self.now >= later(by.0, GRACE));
+            let is_out = is_over || self.is_removed(before) || self.is_last(candidate, before);
+            (!is_out).then_some((!leaves, candidate.going_since?, candidate.name.as_str()))
         });
-        let waiting = waiting.filter_map(|candidate| Some((candidate.going_since?, candidate.name.as_str())));
-        waiting.min().map(|(_, name)| name)
+        waiting.min().map(|(_, _, name)| name)
+    }
+
+    /// Whether the provider says that a member has left. What it said before it was asked to let it go says nothing about that.
+    fn is_removed(&self, member: &AssignedMember) -> bool {
+        self.is_told_of_this
+            && member.duty == DutyWord::Leave
+            && self.told(&member.name).is_some_and(|told| told.status == "removed")
+    }
+
+    /// Whether nobody else answers. Cluster API itself works through the load balancer: without an answer from it no Machine would
+    /// ever go. One that was let go already is on its way, whatever happens to the others.
+    fn is_last(&self, candidate: &Candidate, before: &AssignedMember) -> bool {
+        let may_stay = candidate.is_held || before.duty == DutyWord::Serve;
+        may_stay && !candidate.is_disabled && !self.another_answers(&candidate.name)
     }
 
     /// Whether somebody else gets connections, and is to go on so.
@@ -427,21 +450,49 @@ mod tests {
     }
 
     #[test]
-    fn of_two_control_planes_the_first_takes_its_time() {
+    fn control_planes_leave_one_after_the_other() {
         let names = ["a", "b", "c"];
         let active = told(&names.map(|name| (name, "active")));
         let mut candidates = names.map(machine);
+        let by = |decided: &Membership| -> Vec<_> {
+            decided.members.iter().map(|member| member.by.as_ref().map(|by| by.0)).collect()
+        };
         let first = decide(&candidates, &[], &active, 0);
         candidates[1].going_since = Some(second(10));
         candidates[0].going_since = Some(second(11));
         let leaving = decide(&candidates, &first.members, &active, 20);
-        let by: Vec<_> = leaving.members.iter().map(|member| member.by.as_ref().map(|by| by.0)).collect();
-        assert_eq!(by, [Some(second(20)), Some(second(120)), None]);
-        // Workers may all wait.
-        let workers = candidates.map(|candidate| Candidate { is_control_plane: false, ..candidate });
+        assert_eq!(shown(&leaving), ["a Serve active", "b Leave draining", "c Serve active"]);
+        assert_eq!(by(&leaving), [None, Some(second(120)), None]);
+        assert!(leaving.released.is_empty());
+        // Cluster API says later since when it waits: who began goes on, and its time does not move.
+        candidates[1].going_since = Some(second(12));
+        let leaving = decide(&candidates, &leaving.members, &active, 40);
+        assert_eq!(by(&leaving), [None, Some(second(120)), None]);
+        // It has left, and the next one has as much time as it had.
+        let left = told(&[("a", "active"), ("b", "removed"), ("c", "active")]);
+        let next = decide(&candidates, &leaving.members, &left, 70);
+        assert_eq!(shown(&next), ["a Leave draining", "b Leave removed", "c Serve active"]);
+        assert_eq!(by(&next), [Some(second(170)), Some(second(120)), None]);
+        assert_eq!(next.released, BTreeSet::from(["b".to_owned()]));
+        // So it has if nothing was heard of the first one.
+        let silent = decide(&candidates, &leaving.members, &active, 150);
+        assert_eq!(by(&silent), [Some(second(250)), Some(second(120)), None]);
+        assert_eq!(silent.overdue, BTreeSet::from(["b".to_owned()]));
+        // Who is kept aside is so while it waits; who is not held waits for nobody.
+        candidates[0].is_disabled = true;
+        let aside = decide(&candidates, &leaving.members, &active, 40);
+        assert_eq!(shown(&aside)[0], "a Rest disabling");
+        candidates[0].is_held = false;
+        let let_go = decide(&candidates, &leaving.members, &active, 40);
+        assert_eq!(shown(&let_go)[0], "a Leave draining");
+        // Workers may all leave at a time.
+        let workers = names.map(machine).map(|candidate| Candidate {
+            is_control_plane: false,
+            going_since: (candidate.name != "c").then(|| second(10)),
+            ..candidate
+        });
         let leaving = decide(&workers, &first.members, &active, 20);
-        let by: Vec<_> = leaving.members.iter().map(|member| member.by.as_ref().map(|by| by.0)).collect();
-        assert_eq!(by, [Some(second(120)), Some(second(120)), None]);
+        assert_eq!(by(&leaving), [Some(second(120)), Some(second(120)), None]);
     }
 
     #[test]
@@ -605,8 +656,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
-        /// Whatever happens in whatever order: nobody waits longer than it may, one control plane at most takes its time, who
-        /// is disabled is never sent to, and who goes while others answer loses new connections at once.
+        /// Whatever happens in whatever order: nobody waits longer than it may, control planes leave one after the other, who
+        /// is disabled is never sent to, and who goes while others answer loses new connections as soon as it is its turn.
         #[test]
         fn holds_end_and_wishes_count(happenings in happenings()) {
             let mut machines: BTreeMap<usize, Candidate> = BTreeMap::new();
@@ -655,7 +706,15 @@ mod tests {
                     now: second(now),
                 };
                 let decided = situation.decide();
-                let mut taking_time = 0;
+                let duty_of = |members: &[AssignedMember], name: &str| {
+                    members.iter().find(|member| member.name == name).map(|member| member.duty)
+                };
+                // Who leaves, and is waited for.
+                let leaves = |candidate: &&Candidate| {
+                    candidate.may_wait()
+                        && !decided.released.contains(&candidate.name)
+                        && duty_of(&decided.members, &candidate.name) == Some(DutyWord::Leave)
+                };
                 for candidate in &candidates {
                     let member = decided.members.iter().find(|member| member.name == candidate.name);
                     let released = decided.released.contains(&candidate.name);
@@ -663,18 +722,28 @@ mod tests {
                         prop_assert!(member.is_none_or(|member| member.duty != DutyWord::Serve), "{candidate:?}");
                     }
                     let Some(since) = candidate.going_since else { continue };
+                    let others = || candidates.iter().filter(|other| other.name != candidate.name);
+                    let leaves_now = member.is_some_and(|member| member.duty == DutyWord::Leave);
+                    let waits_its_turn =
+                        member.is_some() && !leaves_now && !released && situation.another_answers(&candidate.name);
+                    if waits_its_turn {
+                        prop_assert!(others().any(|other| leaves(&other)), "{candidate:?} waits for nobody");
+                        continue;
+                    }
                     // It may be asked late, when it was the last one that answered until then.
                     let asked = member.and_then(|member| member.by.as_ref()).map_or(since, |by| by.0);
                     if second(now) >= later(later(since, DRAIN).max(asked), GRACE) {
                         prop_assert!(released, "{candidate:?} waits for ever: {decided:?}");
                     }
-                    let has_time = member.is_some_and(|member| member.by.as_ref().is_some_and(|by| by.0 > second(now)));
-                    taking_time += usize::from(has_time && !released);
+                    let began = leaves_now && duty_of(&before, &candidate.name) != Some(DutyWord::Leave);
+                    if began && candidate.is_selected {
+                        let also = others().find(|other| leaves(other) && other.is_selected);
+                        prop_assert_eq!(also, None, "{:?} leaves, too", candidate);
+                    }
                     if member.is_some_and(|member| member.duty == DutyWord::Serve) {
                         prop_assert!(!situation.another_answers(&candidate.name), "{candidate:?}");
                     }
                 }
-                prop_assert!(taking_time <= 1, "{decided:?}");
                 // Deciding again, when those who were let go are not held any more, gives the same.
                 let mut let_go = candidates.clone();
                 for candidate in &mut let_go {

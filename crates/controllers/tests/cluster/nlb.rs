@@ -235,3 +235,40 @@ async fn a_roll_leaves_nobody_behind() {
     assert_eq!(active(), json!(["five", "four", "six"]));
     assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], address);
 }
+
+/// Two control planes are deleted at once. AWS may send to one for two minutes after it was taken out, so neither gets less time than
+/// the other: the second is sent to until the first has left, and goes when AWS is done with it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_that_go_at_once_none_goes_before_aws_is_done_with_it() {
+    let (scene, fake) = (control_plane("nlb-two"), account());
+    let _all = (scene.look_after().await, make(&scene, &fake).await);
+    scene.until("all get connections", || {
+        scene.get("loadbalancer", "lb")["status"]["activeTargets"] == json!(["one", "three", "two"])
+    });
+    scene.kubectl(&["delete", "machine", "one", "two", "--wait=false"]);
+    let is = |id: &str, health: &str| targets(&fake).contains(&format!("{id}:6443 {health}"));
+    scene.until("AWS drains one", || is("i-1", "draining") || is("i-2", "draining"));
+    // Which of them is the first is up to the API.
+    let (first, second) =
+        if is("i-1", "draining") { (("one", "i-1"), ("two", "i-2")) } else { (("two", "i-2"), ("one", "i-1")) };
+    scene.until("the other one is to go as well", || {
+        scene.get("machine", second.0)["metadata"].get("deletionTimestamp").is_some()
+    });
+    fake.clear_calls();
+    scene.until("AWS was asked since", || fake.counts().get("DescribeTargetHealth") > Some(&2));
+    assert!(is(second.1, "healthy"), "{:?}", targets(&fake));
+    assert_eq!(scene.status("lb", first.0).as_deref(), Some("draining"));
+    assert_eq!(scene.status("lb", second.0).as_deref(), Some("active"));
+    assert!(scene.is_held(first.0, "lb") && scene.is_held(second.0, "lb"));
+
+    fake.pass(Duration::from_secs(600));
+    scene.until("the first one is gone", || scene.get("machine", first.0) == Value::Null);
+    scene.until("AWS drains the other", || is(second.1, "draining"));
+    fake.clear_calls();
+    scene.until("AWS was asked since", || fake.counts().get("DescribeTargetHealth") > Some(&2));
+    assert_eq!(scene.annotation(second.0, STATUS).as_deref(), Some("draining"));
+    assert!(scene.is_held(second.0, "lb"), "AWS may still send to it");
+    fake.pass(Duration::from_secs(600));
+    scene.until("the second one is gone", || scene.get("machine", second.0) == Value::Null);
+    assert_eq!(targets(&fake), ["i-3:6443 healthy"]);
+}

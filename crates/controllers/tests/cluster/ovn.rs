@@ -169,12 +169,16 @@ async fn a_roll_refuses_nobody() {
     scene.until("it is in force", || ask(&lab.client, VIP, FRONT).is_ok());
 
     let load = Load::start(&lab.client, VIP, FRONT);
-    // Connections that stay: one to each.
-    let mut held: BTreeMap<String, Held> = BTreeMap::new();
-    while held.len() < old.len() {
-        let mut one = Held::connect(&lab.client, VIP, FRONT).unwrap();
-        held.entry(one.ask().unwrap()).or_insert(one);
-    }
+    // Connections that stay: one to each; and some that end while it drains.
+    let one_to_each = |client: &Host| {
+        let mut held: BTreeMap<String, Held> = BTreeMap::new();
+        while held.len() < old.len() {
+            let mut one = Held::connect(client, VIP, FRONT).unwrap();
+            held.entry(one.ask().unwrap()).or_insert(one);
+        }
+        held
+    };
+    let (mut held, mut shorter) = (one_to_each(&lab.client), one_to_each(&lab.client));
     for (old, new) in old.iter().zip(new) {
         make(&mut lab, new);
         scene.until("the new one serves", || scene.status("lb", new).as_deref() == Some("active"));
@@ -185,6 +189,12 @@ async fn a_roll_refuses_nobody() {
         let told = members.iter().find(|member| member["name"] == *old).unwrap()["message"].to_string();
         assert!(told.contains("UTC: OVN does not tell which connections are left"), "{told}");
         assert_eq!(held.get_mut(*old).unwrap().ask().unwrap(), *old, "what it has goes on");
+        let mut shorter = shorter.remove(*old).unwrap();
+        for _ in 0..40 {
+            assert_eq!(shorter.ask().unwrap(), *old, "as long as it likes, within the time");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        shorter.end().unwrap();
         // Nothing is taken from it before it has left.
         scene.until("its infrastructure goes", || {
             scene.get("labmachine", old)["metadata"].get("deletionTimestamp").is_some()

@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
 use portcullis_core::{
-    AddressSet, Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want,
+    AddressSet, Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target,
+    Want,
 };
 use portcullis_kube_api::cluster::{
     Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,

@@ -176,8 +176,7 @@ impl Situation<'_> {
             self.assign(candidate, DutyWord::Serve, None, decided);
             return;
         }
-        let by =
-            before.filter(|before| before.duty == DutyWord::Rest).and_then(|before| before.by.clone());
+        let by = before.filter(|before| before.duty == DutyWord::Rest).and_then(|before| before.by.clone());
         let by = by.map_or_else(|| later(self.now, self.drain), |by| by.0);
         self.assign(candidate, DutyWord::Rest, Some(by), decided);
     }

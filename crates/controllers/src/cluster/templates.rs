@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use kube::{Client, Resource};
 use kube::api::{Api, DynamicObject, PostParams};
 use kube::core::ApiResource;
+use kube::{Client, Resource};
 use portcullis_kube_api::cluster::{
     CLUSTER_LABEL, CONTROL_PLANE, ClusterSpec, ClusterStatus, Flavour, Reference, TEMPLATE, is_paused,
 };
@@ -180,9 +180,10 @@ impl Context {
             if reference.name.is_empty() {
                 return Err(unusable("has no name"));
             }
-            let made_kind = reference.kind.strip_suffix("Template").ok_or_else(|| {
-                unusable(&format!("names a {}, and a template is needed", reference.kind))
-            })?;
+            let made_kind = reference
+                .kind
+                .strip_suffix("Template")
+                .ok_or_else(|| unusable(&format!("names a {}, and a template is needed", reference.kind)))?;
             let group = reference.api_group.clone().unwrap_or_else(|| of_balancers.group.to_owned());
             let maker = self.template(namespace, &group, &reference.kind, &reference.name).await?;
             let shelf = self.templates.shelf(&group, &reference.kind).await?;

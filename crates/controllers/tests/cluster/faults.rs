@@ -192,6 +192,39 @@ async fn machines_that_are_deleted_by_force_are_forgotten() {
     scene.until("nor is it shown", || scene.status("lb", "one").is_none());
 }
 
+/// After a restored backup everything has another UID. One that is deleted before anybody looked after it takes along what is its own
+/// by name and cluster, and leaves alone what is its user's.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_restored_goes_with_its_load_balancer() {
+    let scene = three("faults-restored", 600);
+    let running = scene.look_after().await;
+    scene.until("all are members", || scene.assigned("lb").len() == 3);
+    // Another one, of which nothing was asked for its load balancer yet.
+    scene.maker("users");
+    drop(running);
+    let owner = json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer", "name": "lb",
+        "uid": "00000000-0000-4000-8000-000000000000",
+    });
+    scene.patch("labbalancer", "lb", &json!({"metadata": {"ownerReferences": [owner]}}));
+    let reference =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "users"});
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {"name": "new", "finalizers": ["loadbalancer.portcullis.dev/cleanup"]},
+        "spec": {"clusterName": "c", "infrastructureRef": reference},
+    }));
+    for name in ["lb", "new"] {
+        scene.kubectl(&["delete", BALANCERS, name, "--wait=false"]);
+    }
+    let _running = scene.look_after().await;
+    for name in ["lb", "new"] {
+        scene.until("it goes", || scene.get("loadbalancer", name) == Value::Null);
+    }
+    assert_eq!(scene.get("labbalancer", "lb"), Value::Null, "and what made it");
+    assert_ne!(scene.get("labbalancer", "users"), Value::Null, "it is its user's");
+}
+
 /// Whoever removes us for good, or cannot wait, finds this in the documentation.
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_of_a_dead_controller_can_be_taken_off() {

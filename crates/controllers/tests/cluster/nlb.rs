@@ -249,8 +249,11 @@ async fn of_two_that_go_at_once_none_goes_before_aws_is_done_with_it() {
     let is = |id: &str, health: &str| targets(&fake).contains(&format!("{id}:6443 {health}"));
     scene.until("AWS drains one", || is("i-1", "draining") || is("i-2", "draining"));
     // Which of them is the first is up to the API.
-    let (first, second) =
-        if is("i-1", "draining") { (("one", "i-1"), ("two", "i-2")) } else { (("two", "i-2"), ("one", "i-1")) };
+    let (first, second) = if is("i-1", "draining") {
+        (("one", "i-1"), ("two", "i-2"))
+    } else {
+        (("two", "i-2"), ("one", "i-1"))
+    };
     scene.until("the other one is to go as well", || {
         scene.get("machine", second.0)["metadata"].get("deletionTimestamp").is_some()
     });

@@ -102,11 +102,7 @@ async fn a_cluster_that_names_a_template_gets_one() {
     templates(&scene);
     scene.cluster("plain", json!({}), json!({}));
     let _making = make(&scene).await;
-    scene.cluster(
-        "c",
-        json!({"annotations": {TEMPLATE: "standard"}}),
-        json!({}),
-    );
+    scene.cluster("c", json!({"annotations": {TEMPLATE: "standard"}}), json!({}));
     scene.until("the Cluster has it", || {
         scene.get("cluster", "c")["metadata"]["annotations"]["portcullis.dev/control-plane-load-balancer"]
             == "c"
@@ -119,22 +115,6 @@ async fn a_cluster_that_names_a_template_gets_one() {
     let maker = scene.get("haproxyloadbalancer", "c");
     assert_eq!(maker["spec"], json!({"pool": "edge", "proxyProtocol": true}));
     assert!(scene.get("loadbalancer", "plain").is_null());
-}
-
-/// A class that names a template later is heard of by the Clusters that it has already.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_class_may_name_one_later() {
-    let scene = Scene::new("templates-later");
-    templates(&scene);
-    class(&scene, json!({}));
-    let _making = make(&scene).await;
-    cluster_of_it(&scene);
-    // Whoever is made after it, and has one, shows that it was looked at.
-    scene.cluster("other", json!({"annotations": {TEMPLATE: "standard"}}), json!({}));
-    scene.until("another one has its own", || scene.get("loadbalancer", "other").is_object());
-    assert!(scene.get("loadbalancer", "c").is_null());
-    scene.kubectl(&["annotate", "clusterclass", "standard", &format!("{TEMPLATE}=standard")]);
-    scene.until("it has one, too", || scene.get("loadbalancer", "c").is_object());
 }
 
 /// What is wrong with a template is told where somebody looks for it, once, and put right it counts.

@@ -558,8 +558,7 @@ impl<'a> Draft<'a> {
         let (mut admitted, mut is_everyone) = (AddressSet::nobody(), true);
         for family in Family::ALL {
             let before = self.admitted(family);
-            let gone: BTreeSet<Uuid> =
-                guards(family).iter().map(|role| number(self.owner, role)).collect();
+            let gone: BTreeSet<Uuid> = guards(family).iter().map(|role| number(self.owner, role)).collect();
             decided.rows.rows.retain(|(_, uuid), _| !gone.contains(uuid));
             decided.rows.references.retain(|reference| !gone.contains(&reference.member));
             let allowed = before.intersection(&self.asked_for(family));

@@ -476,7 +476,11 @@ fn while_something_is_in_the_way_nobody_gets_in_who_should_not() {
     };
     for (before, after, expected) in [
         (None, Some(&["10.0.0.0/9"][..]), with(&[443], Some(&["10.0.0.0/9"]))),
-        (Some(&["10.0.0.0/8"][..]), Some(&["10.0.0.0/9", "192.0.2.0/24"]), with(&[443], Some(&["10.0.0.0/9"]))),
+        (
+            Some(&["10.0.0.0/8"][..]),
+            Some(&["10.0.0.0/9", "192.0.2.0/24"]),
+            with(&[443], Some(&["10.0.0.0/9"])),
+        ),
         (Some(&["10.0.0.0/8"]), Some(&[]), with(&[443], Some(&[]))),
         (Some(&["10.0.0.0/8"]), None, with(&[443], Some(&["10.0.0.0/8"]))),
         (Some(&[]), None, with(&[443], Some(&[]))),

@@ -214,8 +214,9 @@ impl Situation<'_> {
             self.assign(candidate, DutyWord::Serve, None, decided);
             return;
         }
-        // With less time than the first it would be let go while its provider may still send to it: AWS does so for two minutes.
-        // So it serves until it is its turn, and nothing is taken from it that somebody uses.
+        // One control plane at a time waits for its connections, so that no deletion takes longer than its own time after the one
+        // before it. Cut short, a second one would be let go while its provider may still send to it: AWS does so for two minutes.
+        // So it is held, and serves until it is its turn: what is said to be removed is, and there are enough to carry all.
         let waits_its_turn = before.duty != DutyWord::Leave
             && candidate.is_selected
             && candidate.may_wait()

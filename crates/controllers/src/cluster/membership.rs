@@ -724,8 +724,9 @@ mod tests {
                     let Some(since) = candidate.going_since else { continue };
                     let others = || candidates.iter().filter(|other| other.name != candidate.name);
                     let leaves_now = member.is_some_and(|member| member.duty == DutyWord::Leave);
-                    let waits_its_turn =
-                        member.is_some() && !leaves_now && !released && situation.another_answers(&candidate.name);
+                    let had = before.iter().find(|member: &&AssignedMember| member.name == candidate.name);
+                    let is_last = had.is_some_and(|had| situation.is_last(candidate, had));
+                    let waits_its_turn = member.is_some() && !leaves_now && !released && !is_last;
                     if waits_its_turn {
                         prop_assert!(others().any(|other| leaves(&other)), "{candidate:?} waits for nobody");
                         continue;

@@ -2,8 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that fails says where")]
 
+use std::sync::LazyLock;
+
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use portcullis_controllers::cluster::{LoadBalancerSettings, LoadBalancers};
+use portcullis_controllers::cluster::{LoadBalancerSettings, LoadBalancers, Templates};
 use portcullis_kube_api::cluster::{Flavour, crds};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{ClusterApi, eventually, kubernetes};
@@ -81,12 +83,65 @@ fn report(kubernetes: &Kubernetes, members: &[(&str, &str)]) {
     patch_status(kubernetes, MAKER, "lb", &status);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn machines_join_and_leave_and_clients_find_the_cluster() {
+static TYPES: LazyLock<&'static Kubernetes> = LazyLock::new(|| {
     let kubernetes = kubernetes();
     ClusterApi::only_types(kubernetes, "v1beta1");
     let ours: Vec<String> = crds(Flavour::Own).iter().map(Value::to_string).collect();
     kubernetes.apply_types(&ours.join("\n---\n")).unwrap();
+    kubernetes
+});
+
+async fn client(kubernetes: &Kubernetes) -> kube::Client {
+    let file = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
+    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
+    kube::Client::try_from(config).unwrap()
+}
+
+/// A class that names a template later is heard of by the Clusters that it has already. Nobody else changes these here.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_class_may_name_a_template_later() {
+    let (kubernetes, place) = (*TYPES, "later");
+    kubernetes.kubectl(&["create", "namespace", place]).unwrap();
+    apply(
+        kubernetes,
+        &json!({
+            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancerTemplate",
+            "metadata": {"name": "standard", "namespace": place},
+            "spec": {"template": {"spec": {"drainTimeoutSeconds": 30}}},
+        }),
+    );
+    let class = json!({
+        "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "ClusterClass",
+        "metadata": {"name": "class", "namespace": place},
+        "spec": {},
+    });
+    apply(kubernetes, &class);
+    let cluster = |name: &str, annotations: Value, spec: Value| {
+        let metadata = json!({"name": name, "namespace": place, "annotations": annotations});
+        let object = json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta1", "kind": "Cluster", "metadata": metadata, "spec": spec,
+        });
+        apply(kubernetes, &object);
+    };
+    let named = "portcullis.dev/load-balancer-template";
+    let templates =
+        Templates::new(client(kubernetes).await, Flavour::Own, Some(place.to_owned()), "test".to_owned());
+    let running = tokio::spawn(templates.run());
+    cluster("of-class", json!({}), json!({"topology": {"class": "class", "version": "v1.34.0"}}));
+    // One that is made after it, and has its own, shows that it was looked at.
+    cluster("other", json!({named: "standard"}), json!({"clusterNetwork": {"apiServerPort": 6443}}));
+    let has_one = |name: &str| kubernetes.kubectl(&["--namespace", place, "get", BALANCER, name]).is_ok();
+    eventually("another one has its own", || has_one("other"));
+    assert!(!has_one("of-class"));
+    let annotation = format!("{named}=standard");
+    kubernetes.kubectl(&["--namespace", place, "annotate", "clusterclass", "class", &annotation]).unwrap();
+    eventually("it has one, too", || has_one("of-class"));
+    running.abort();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_join_and_leave_and_clients_find_the_cluster() {
+    let kubernetes = *TYPES;
     apply(
         kubernetes,
         &json!({
@@ -120,16 +175,14 @@ async fn machines_join_and_leave_and_clients_find_the_cluster() {
             },
         }),
     );
-    let file = Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap();
-    let config = kube::Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await.unwrap();
     let settings = LoadBalancerSettings {
         flavour: Flavour::Own,
-        namespace: None,
+        namespace: Some("default".to_owned()),
         concurrency: 4,
         probe: None,
         host: "test".to_owned(),
     };
-    let balancers = LoadBalancers::new(kube::Client::try_from(config).unwrap(), settings);
+    let balancers = LoadBalancers::new(client(kubernetes).await, settings);
     let running = tokio::spawn(balancers.run());
 
     let duty =

@@ -3,7 +3,7 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use crate::{MemberState, Outcome};
+use crate::{AddressSet, MemberState, Outcome};
 
 /// What a provider tells about a want.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Report {
     pub told: Vec<String>,
     /// Whether source ranges keep anybody out, as far as that is known.
     pub enforcement: Option<Enforcement>,
+    /// Who gets in, where it got as far as to keep out who should not, and not as far as to let in who should.
+    pub admitted: Option<AddressSet>,
     /// Where members are, as far as that is known. Who is not among them is not known to the load balancer.
     pub members: Vec<MemberReport>,
 }
@@ -23,7 +25,14 @@ pub struct Report {
 impl Report {
     /// Only how far it got.
     pub fn new(outcome: Outcome) -> Self {
-        Self { outcome, addresses: Vec::new(), told: Vec::new(), enforcement: None, members: Vec::new() }
+        Self {
+            outcome,
+            addresses: Vec::new(),
+            told: Vec::new(),
+            enforcement: None,
+            admitted: None,
+            members: Vec::new(),
+        }
     }
 }
 

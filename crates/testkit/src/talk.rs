@@ -1,7 +1,7 @@
 //! Who is talked to, and who talks.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -88,7 +88,7 @@ impl Drop for Backend {
 }
 
 fn socket2_shutdown(listener: &TcpListener) -> io::Result<()> {
-    socket2::SockRef::from(listener).shutdown(std::net::Shutdown::Both)
+    socket2::SockRef::from(listener).shutdown(Shutdown::Both)
 }
 
 impl Shared {
@@ -177,6 +177,15 @@ impl Held {
         match self.stream.read_line(&mut line)? {
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
             _ => Ok(line.trim().to_owned()),
+        }
+    }
+
+    /// Ends it, as who has nothing more to say; an error if it was reset, or the other side said anything.
+    pub fn end(mut self) -> io::Result<()> {
+        self.stream.get_ref().shutdown(Shutdown::Write)?;
+        match self.stream.read(&mut [0])? {
+            0 => Ok(()),
+            _ => Err(io::ErrorKind::InvalidData.into()),
         }
     }
 

@@ -921,6 +921,7 @@ impl portcullis_core::Provider for Provider {
             addresses,
             told,
             enforcement: next.enforcement,
+            admitted: None,
             members: self.say_members(owner),
         };
         report.told.extend(followed);

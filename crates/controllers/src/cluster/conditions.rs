@@ -224,7 +224,7 @@ pub(super) fn deleting(conditions: &mut Vec<Condition>, message: &str, generatio
     set_condition(conditions, "Deleting", "True", "Deleting", message, generation, now);
 }
 
-fn sentence(words: &str) -> String {
+pub(super) fn sentence(words: &str) -> String {
     let mut letters = words.chars();
     let first: String = letters.next().map(|letter| letter.to_uppercase().collect()).unwrap_or_default();
     let rest = letters.as_str();

@@ -10,7 +10,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
 use portcullis_core::{
-    Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want,
+    AddressSet, Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target,
+    Want,
 };
 use portcullis_kube_api::cluster::{
     Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,
@@ -366,6 +367,12 @@ where
     Ok(())
 }
 
+/// As people list who gets in; nothing if everybody does.
+fn listed(admitted: &AddressSet) -> Option<Vec<String>> {
+    let is_everyone = *admitted == AddressSet::everyone();
+    (!is_everyone).then(|| admitted.cidrs().iter().map(ToString::to_string).collect())
+}
+
 fn member_status(member: &MemberReport) -> MemberStatus {
     MemberStatus {
         name: member.name.clone(),
@@ -397,6 +404,8 @@ fn status<S>(
     status.initialization.provisioned |= exists && report.outcome == Outcome::Done;
     if report.outcome == Outcome::Done {
         status.allowed_source_ranges.clone_from(&assignment.allowed_source_ranges);
+    } else if let Some(admitted) = &report.admitted {
+        status.allowed_source_ranges = listed(admitted);
     }
     if has_looked {
         status.members = report.members.iter().map(member_status).collect();

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use kube::core::ApiResource;
 use kube::{Client, discovery};
 use serde::de::DeserializeOwned;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tracing::info;
 
 use super::shelf::Shelf;
 use super::thing::Thing;
@@ -18,7 +20,9 @@ use super::thing::Thing;
 pub(super) struct Kinds<S, T> {
     client: Client,
     namespace: Option<String>,
-    found: Mutex<Found<S, T>>,
+    found: Arc<Mutex<Found<S, T>>>,
+    /// Who keeps them up to date, until this is dropped.
+    watching: std::sync::Mutex<JoinSet<()>>,
     tell: Arc<Tell<S, T>>,
 }
 
@@ -29,7 +33,6 @@ struct Found<S, T> {
     shelves: HashMap<(String, String), Arc<Shelf<S, T>>>,
     /// What was not there, and when it may be looked up again.
     missing: HashMap<(String, String), (Lack, Instant)>,
-    watching: JoinSet<()>,
 }
 
 /// Why objects of a kind are not known.
@@ -69,6 +72,9 @@ impl From<Lack> for String {
 /// A kind that is not there is not looked up more often than this.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// One that was there, and is not any more by the version it was found by, is looked for sooner: everybody knows of it.
+const SOON: Duration = Duration::from_secs(1);
+
 impl<S, T> Kinds<S, T>
 where
     S: Default + DeserializeOwned + Clone + Debug + Send + Sync + 'static,
@@ -79,11 +85,12 @@ where
         namespace: Option<&str>,
         tell: impl Fn(&str, &str, &Thing<S, T>) + Send + Sync + 'static,
     ) -> Self {
-        let found = Found { shelves: HashMap::new(), missing: HashMap::new(), watching: JoinSet::new() };
+        let found = Found { shelves: HashMap::new(), missing: HashMap::new() };
         Kinds {
             client,
             namespace: namespace.map(str::to_owned),
-            found: Mutex::new(found),
+            found: Arc::new(Mutex::new(found)),
+            watching: std::sync::Mutex::default(),
             tell: Arc::new(tell),
         }
     }
@@ -101,17 +108,12 @@ where
                 {
                     return Err(why.clone());
                 }
-                match self.look_up(group, kind).await {
-                    Ok(shelf) => {
-                        let shelf = Arc::new(shelf);
-                        let (client, tell, watched) =
-                            (self.client.clone(), Arc::clone(&self.tell), Arc::clone(&shelf));
-                        let (group, kind) = key.clone();
-                        found.watching.spawn(async move {
-                            watched.watch(client, |object| tell(&group, &kind, object)).await;
-                        });
+                match look_up(&self.client, group, kind).await {
+                    Ok(resource) => {
+                        let shelf = Arc::new(Shelf::new(resource, self.namespace.clone()));
                         found.missing.remove(&key);
                         found.shelves.insert(key, Arc::clone(&shelf));
+                        self.start(Arc::clone(&shelf), group, kind);
                         shelf
                     }
                     Err(why) => {
@@ -137,19 +139,44 @@ where
         }
     }
 
-    async fn look_up(&self, group: &str, kind: &str) -> Result<Shelf<S, T>, Lack> {
-        let not_there =
-            || Lack::NoKind(format!("there is no kind {kind} in the group {group}: install what brings it"));
-        let found = match discovery::group(&self.client, group).await {
-            Ok(found) => found,
-            Err(kube::Error::Discovery(_)) => return Err(not_there()),
-            Err(error) => {
-                return Err(Lack::Unseen(format!("{kind} of {group} cannot be looked up: {error}")));
+    /// Keeps a kind up to date. An upgrade of what brought it may take away the version that it was found by: it is looked up again
+    /// then, and whoever asks for it has the new one.
+    fn start(&self, mut shelf: Arc<Shelf<S, T>>, group: &str, kind: &str) {
+        let (client, tell, found) = (self.client.clone(), Arc::clone(&self.tell), Arc::clone(&self.found));
+        let key = (group.to_owned(), kind.to_owned());
+        let watching = async move {
+            let (group, kind) = &key;
+            loop {
+                shelf.watch_while_served(client.clone(), |object| tell(group, kind, object)).await;
+                match look_up(&client, group, kind).await {
+                    Ok(resource) if resource != *shelf.resource() => {
+                        info!(group, kind, version = resource.version, "the API has it by another version");
+                        shelf = Arc::new(shelf.under(resource));
+                        found.lock().await.shelves.insert(key.clone(), Arc::clone(&shelf));
+                    }
+                    // The API itself takes a moment to say so.
+                    Ok(_) => sleep(SOON).await,
+                    Err(_) => sleep(PATIENCE).await,
+                }
             }
         };
-        // A group may have several versions, and not every kind in each of them.
-        let mut all = found.resources_by_stability().into_iter();
-        let (resource, _) = all.find(|(resource, _)| resource.kind == kind).ok_or_else(not_there)?;
-        Ok(Shelf::new(resource, self.namespace.clone()))
+        self.watching.lock().unwrap_or_else(PoisonError::into_inner).spawn(watching);
     }
+}
+
+/// What the API calls a kind, in the most stable version that it has.
+async fn look_up(client: &Client, group: &str, kind: &str) -> Result<ApiResource, Lack> {
+    let not_there =
+        || Lack::NoKind(format!("there is no kind {kind} in the group {group}: install what brings it"));
+    let found = match discovery::group(client, group).await {
+        Ok(found) => found,
+        Err(kube::Error::Discovery(_)) => return Err(not_there()),
+        Err(error) => {
+            return Err(Lack::Unseen(format!("{kind} of {group} cannot be looked up: {error}")));
+        }
+    };
+    // A group may have several versions, and not every kind in each of them.
+    let mut all = found.resources_by_stability().into_iter();
+    let (resource, _) = all.find(|(resource, _)| resource.kind == kind).ok_or_else(not_there)?;
+    Ok(resource)
 }

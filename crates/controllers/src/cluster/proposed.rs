@@ -19,8 +19,9 @@ use serde::Deserialize;
 use serde_json::json;
 use tracing::info;
 
+use super::conditions::sentence;
 use super::endpoints::{Flow, Place, flow};
-use super::kinds::Kinds;
+use super::kinds::{Kinds, Lack};
 use super::queue::Queue;
 use super::shelf::{Key, Shelf, key};
 use super::thing::Thing;
@@ -189,13 +190,13 @@ impl Context {
         cluster: &Cluster,
         reference: &Reference,
     ) -> Result<Option<Duration>, String> {
-        let found = self.plane(cluster.namespace(), reference).await;
+        let found = match self.plane(cluster.namespace(), reference).await {
+            Ok(found) => found,
+            Err(why) => return self.tell_unseen(clusters, cluster, why).await,
+        };
         let Some((planes, plane)) = found else {
-            let mut status = cluster.status.clone();
             let message = format!("There is no {} {}.", reference.kind, reference.name);
-            status.control_plane_ready = Some(false);
-            say(&mut status.conditions, cluster, "ControlPlaneReady", false, "NotFound", &message);
-            self.write(clusters, cluster, status).await?;
+            self.tell_lack(clusters, cluster, "NotFound", &message).await?;
             return Ok(Some(Duration::from_secs(5)));
         };
         let mut chain = vec![
@@ -205,8 +206,11 @@ impl Context {
         // Without a load balancer of its own, what makes the network says where it is.
         let network = match (&plane.spec.load_balancer_ref, &cluster.spec.infrastructure_ref) {
             (None, Some(reference)) => {
-                let shelf = self.networks.shelf(reference.group(), &reference.kind).await.ok();
-                shelf.and_then(|shelf| Some((shelf.get(cluster.namespace(), &reference.name)?, shelf)))
+                match Lack::none(self.networks.shelf(reference.group(), &reference.kind).await) {
+                    Ok(shelf) => shelf
+                        .and_then(|shelf| Some((shelf.get(cluster.namespace(), &reference.name)?, shelf))),
+                    Err(why) => return self.tell_unseen(clusters, cluster, why).await,
+                }
             }
             _ => None,
         };
@@ -265,16 +269,41 @@ impl Context {
         &self,
         namespace: &str,
         reference: &Reference,
-    ) -> Option<(Arc<Shelf<ControlPlaneSpec, ProposedStatus>>, Arc<Plane>)> {
+    ) -> Result<Option<(Arc<Shelf<ControlPlaneSpec, ProposedStatus>>, Arc<Plane>)>, String> {
         // The proposal's own example names the group of Clusters.
         for group in [reference.group(), "controlplane.cluster.x-k8s.io"] {
-            if let Ok(shelf) = self.planes.shelf(group, &reference.kind).await
-                && let Some(plane) = shelf.get(namespace, &reference.name)
-            {
-                return Some((shelf, plane));
+            let shelf = Lack::none(self.planes.shelf(group, &reference.kind).await)?;
+            let found = shelf.and_then(|shelf| Some((shelf.get(namespace, &reference.name)?, shelf)));
+            if let Some((plane, shelf)) = found {
+                return Ok(Some((shelf, plane)));
             }
         }
-        None
+        Ok(None)
+    }
+
+    /// There may be something that nobody here can see: it must not be done as if there were nothing.
+    async fn tell_unseen(
+        &self,
+        clusters: &Shelf<ClusterSpec, ProposedStatus>,
+        cluster: &Cluster,
+        why: String,
+    ) -> Result<Option<Duration>, String> {
+        self.tell_lack(clusters, cluster, "UnknownKind", &sentence(&why)).await?;
+        Err(why)
+    }
+
+    /// Something is not there that a control plane cannot do without.
+    async fn tell_lack(
+        &self,
+        clusters: &Shelf<ClusterSpec, ProposedStatus>,
+        cluster: &Cluster,
+        reason: &str,
+        message: &str,
+    ) -> Result<(), String> {
+        let mut status = cluster.status.clone();
+        status.control_plane_ready = Some(false);
+        say(&mut status.conditions, cluster, "ControlPlaneReady", false, reason, message);
+        self.write(clusters, cluster, status).await
     }
 
     async fn write<S>(

@@ -13,7 +13,7 @@ use super::controller::Context;
 use super::kinds::Lack;
 use super::reconcile::Failed;
 use super::thing::{Cluster, LoadBalancer};
-use super::writing::owned_by;
+use super::writing::is_own;
 
 impl Context {
     /// Takes back everything, and lets it go when all of it is gone.
@@ -54,7 +54,7 @@ impl Context {
         for (shelf, made) in &others {
             self.unassign(shelf, made).await?;
         }
-        if let Some((shelf, made)) = main.filter(|(_, made)| owned_by(made, balancer)) {
+        if let Some((shelf, made)) = main.filter(|(_, made)| is_own(made, balancer)) {
             if !made.is_going() {
                 shelf.delete(&self.client, &made).await?;
             }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use futures_util::{StreamExt, pin_mut};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams};
-use kube::core::ApiResource;
+use kube::core::{ApiResource, Status};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -54,8 +54,23 @@ where
         }
     }
 
+    /// The same objects, as another version of the API has them.
+    pub(crate) fn under(&self, resource: ApiResource) -> Self {
+        let (kept, known) = (Arc::clone(&self.kept), self.known.clone());
+        Shelf { kept, known, resource, namespace: self.namespace.clone() }
+    }
+
     /// Keeps it up to date until it is dropped; `tell` hears of every change once it is kept.
     pub(crate) async fn watch(&self, client: Client, tell: impl Fn(&Thing<S, T>)) {
+        self.follow(client, tell, false).await;
+    }
+
+    /// The same, for as long as the API has this version of it.
+    pub(crate) async fn watch_while_served(&self, client: Client, tell: impl Fn(&Thing<S, T>)) {
+        self.follow(client, tell, true).await;
+    }
+
+    async fn follow(&self, client: Client, tell: impl Fn(&Thing<S, T>), while_served: bool) {
         let api: Api<Thing<S, T>> = match &self.namespace {
             Some(namespace) => Api::namespaced_with(client, namespace, &self.resource),
             None => Api::all_with(client, &self.resource),
@@ -110,6 +125,9 @@ where
                         }
                         is_new
                     });
+                    if while_served && is_unserved(&problem) {
+                        return;
+                    }
                 }
             }
         }
@@ -203,7 +221,7 @@ where
     pub(crate) async fn delete(&self, client: &Client, object: &Thing<S, T>) -> Result<(), String> {
         match self.api(client, object.namespace()).delete(object.name(), &DeleteParams::default()).await {
             Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(kube::Error::Api(status)) if is_of_object(&status) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -211,7 +229,7 @@ where
     fn written(&self, written: Result<Thing<S, T>, kube::Error>) -> Result<Option<Arc<Thing<S, T>>>, String> {
         match written {
             Ok(written) => Ok(self.keep(written)),
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(kube::Error::Api(status)) if is_of_object(&status) => Ok(None),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -227,6 +245,23 @@ where
 
 pub(crate) fn key<S, T>(object: &Thing<S, T>) -> Key {
     (object.namespace().to_owned(), object.name().to_owned())
+}
+
+/// Whether it is an object that the API does not know, by its name. If it does not know the kind, or not by this version any more, the
+/// object may well be there.
+fn is_of_object(status: &Status) -> bool {
+    status.code == 404 && status.details.as_ref().is_some_and(|details| !details.name.is_empty())
+}
+
+/// Whether it is the kind itself, by this version, that the API does not know.
+fn is_unserved(problem: &watcher::Error) -> bool {
+    use watcher::Error::{InitialListFailed, WatchFailed, WatchStartFailed};
+    match problem {
+        InitialListFailed(error) | WatchStartFailed(error) | WatchFailed(error) => {
+            matches!(error, kube::Error::Api(status) if status.code == 404 && !is_of_object(status))
+        }
+        _ => false,
+    }
 }
 
 /// Versions are numbers that grow.
@@ -257,5 +292,25 @@ mod tests {
         assert!(shelf.keep(machine("n", 6)).is_none(), "an answer that comes late");
         assert!(shelf.keep(machine("n", 8)).is_some());
         assert_eq!((shelf.of("a").len(), shelf.of("b").len(), shelf.all().len()), (2, 0, 2));
+        let newer = ApiResource { version: "v2".to_owned(), ..shelf.resource().clone() };
+        assert_eq!(shelf.under(newer).all().len(), 2, "another version has the same objects");
+    }
+
+    #[test]
+    fn what_the_api_does_not_know_is_told_apart() {
+        let gone: Status = serde_json::from_value(json!({
+            "status": "Failure", "code": 404, "reason": "NotFound", "message": "machines \"m\" not found",
+            "details": {"name": "m", "group": "cluster.x-k8s.io", "kind": "machines"},
+        }))
+        .unwrap();
+        let unserved = Status::failure("404 page not found", "Failed to parse error data").with_code(404);
+        let forbidden = Status::failure("no", "Forbidden").with_code(403);
+        for (status, of_object, of_kind) in
+            [(gone, true, false), (unserved, false, true), (forbidden, false, false)]
+        {
+            assert_eq!(is_of_object(&status), of_object, "{status:?}");
+            let problem = watcher::Error::WatchStartFailed(kube::Error::Api(status.boxed()));
+            assert_eq!(is_unserved(&problem), of_kind, "{problem:?}");
+        }
     }
 }

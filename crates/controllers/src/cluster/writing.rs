@@ -75,3 +75,13 @@ pub(super) fn owned_by(made: &Infrastructure, balancer: &LoadBalancer) -> bool {
     let owners = made.metadata.owner_references.iter().flatten();
     owners.into_iter().any(|owner| Some(&owner.uid) == balancer.metadata.uid.as_ref())
 }
+
+/// Whether a provider's object is a load balancer's own. After a restored backup it may say so by a UID that nobody has any more: what
+/// it was asked for is by names, and so is this.
+pub(super) fn is_own(made: &Infrastructure, balancer: &LoadBalancer) -> bool {
+    let asked = made.spec.assignment.as_ref().filter(|asked| asked.service.is_empty());
+    owned_by(made, balancer)
+        || asked.is_some_and(|asked| {
+            asked.load_balancer == balancer.name() && asked.cluster_name == balancer.spec.cluster_name
+        })
+}

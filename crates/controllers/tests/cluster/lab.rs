@@ -104,7 +104,7 @@ pub(crate) async fn agent(scene: &Scene, lab: &Lab, place: &Place) -> Agent {
     let mut selection = Selection::usual();
     // Clients are not to come by the networks of members.
     selection.internal.extend(lab.backends.keys().map(|name| format!("to-{name}")));
-    start(scene, &lab.carrier, "carrier", None, selection, place).await
+    start(scene, &lab.carrier, ("carrier", scene.name), None, selection, place).await
 }
 
 /// An agent on one of several machines, which may share addresses with the others.
@@ -115,13 +115,18 @@ pub(crate) async fn carrying(
     sharing: Option<Sharing>,
     place: &Place,
 ) -> Agent {
-    start(scene, host, name, sharing, Selection::usual(), place).await
+    start(scene, host, (name, scene.name), sharing, Selection::usual(), place).await
+}
+
+/// An agent on a machine of another pool than the scene's own.
+pub(crate) async fn carrying_of(scene: &Scene, host: &Host, name: &str, pool: &str, place: &Place) -> Agent {
+    start(scene, host, (name, pool), None, Selection::usual(), place).await
 }
 
 async fn start(
     scene: &Scene,
     host: &Host,
-    name: &str,
+    (name, pool): (&str, &str),
     sharing: Option<Sharing>,
     selection: Selection,
     place: &Place,
@@ -132,7 +137,7 @@ async fn start(
         flavour: Flavour::Own,
         namespace: Some(scene.name.to_owned()),
         agents: scene.name.to_owned(),
-        pool: scene.name.to_owned(),
+        pool: pool.to_owned(),
         name: name.to_owned(),
         sharing,
         selection,

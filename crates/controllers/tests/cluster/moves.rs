@@ -1,7 +1,11 @@
 //! From one provider to another, behind an endpoint that stays.
 
+use std::time::Duration;
+
+use portcullis_testkit::talk::{Backend, Held, Load};
 use serde_json::{Value, json};
 
+use crate::lab::{FRONT, PORT, Place, Street, carrying, carrying_of, controller, listeners, on_machines};
 use crate::scene::{Running, Scene};
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
@@ -70,6 +74,86 @@ async fn both_serve_and_the_old_one_drains() {
         json!({"host": "api.example.com", "port": 443})
     );
     assert_eq!(scene.assigned("other"), ["one Serve", "two Serve"]);
+}
+
+/// The fifth story, with packets: from the machines of one pool to those of another, behind a name. Who asks for the name again goes to
+/// the new ones as soon as these are told; who has the old address goes on for a while. Nobody is refused by either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_swap_refuses_nobody() {
+    let scene = Scene::new("moves-traffic");
+    let street = Street::new();
+    let (stale, fresh) = (street.join("stale", 10), street.join("fresh", 11));
+    let members = [street.join("one", 20), street.join("two", 21)];
+    let _backends = members.each_ref().map(|host| Backend::start(host, PORT));
+    let machines = [street.join("first", 1), street.join("second", 2)];
+    let (old, new) = ("192.0.2.1", "192.0.2.2");
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "one", "192.0.2.20");
+    scene.control_plane("c", "lb", "two", "192.0.2.21");
+    let endpoint = json!({"host": "api.example.com", "port": FRONT});
+    let wanted = json!({"listeners": listeners(), "endpoint": endpoint, "drainTimeoutSeconds": 10});
+    on_machines(&scene, "lb", wanted, json!({}));
+    let places = [Place::new(), Place::new()];
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let _agents = (
+        carrying(&scene, &machines[0], "first", None, &places[0]).await,
+        carrying_of(&scene, &machines[1], "second", "next", &places[1]).await,
+    );
+    let address = || scene.get("loadbalancer", "lb")["status"]["address"].clone();
+    for member in ["one", "two"] {
+        scene.until("it serves", || scene.status("lb", member).as_deref() == Some("active"));
+    }
+    assert_eq!(address(), old);
+    let load = Load::start(&stale, old, FRONT);
+    let held = || Held::connect(&stale, old, FRONT).unwrap();
+    let (mut shorter, mut longer) = ([held(), held(), held()], held());
+    let answers = |held: &mut [Held]| held.iter_mut().all(|held| held.ask().is_ok());
+    assert!(answers(&mut shorter) && longer.ask().is_ok());
+    load.more(500);
+
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "HAProxyLoadBalancer",
+        "metadata": {"name": "other"},
+        "spec": {"pool": "next"},
+    }));
+    let reference =
+        json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": "HAProxyLoadBalancer", "name": "other"});
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+    // That is when whoever keeps names has it point there.
+    scene.until("clients are sent to the new one", || address() == new);
+    let (load_of_new, mut held_by_new) =
+        (Load::start(&fresh, new, FRONT), Held::connect(&fresh, new, FRONT).unwrap());
+    assert!(held_by_new.ask().is_ok());
+    load.more(500);
+    load_of_new.more(500);
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections by the old one");
+    let duties = || {
+        let found = scene.get("haproxyloadbalancer", "lb");
+        let members = found["spec"]["assignment"]["members"].as_array().cloned().unwrap_or_default();
+        members.into_iter().map(|member| member["duty"].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!(duties(), ["Serve", "Serve"], "for clients that have not heard of it");
+
+    scene.until("its members leave it", || duties() == ["Leave", "Leave"]);
+    for _ in 0..30 {
+        assert!(answers(&mut shorter), "as long as they like, within the time");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for held in shorter {
+        held.end().unwrap();
+    }
+    assert!(longer.ask().is_ok(), "its time is not over");
+    scene.until("it is given up", || {
+        scene.get("haproxyloadbalancer", "lb")["spec"].get("assignment").is_none()
+    });
+    scene.until("what was left is ended", || longer.has_ended());
+    load_of_new.more(500);
+    assert!(held_by_new.ask().is_ok(), "nobody was moved from the new one");
+    let (count, failures) = load_of_new.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections by the new one");
+    assert_eq!(scene.get("loadbalancer", "lb")["spec"]["endpoint"], endpoint);
 }
 
 #[tokio::test(flavor = "multi_thread")]

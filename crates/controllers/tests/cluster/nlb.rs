@@ -265,3 +265,33 @@ async fn a_roll_leaves_nobody_behind() {
     assert_eq!(active(), json!(["five", "four", "six"]));
     assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], address);
 }
+
+/// Two control planes are deleted at once: one is waited for. The other one is let go, and nobody says that it is removed while AWS
+/// may still send to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_that_go_at_once_one_is_waited_for() {
+    let (scene, fake) = (control_plane("nlb-two"), account());
+    let _all = (scene.look_after().await, make(&scene, &fake).await);
+    scene.until("all get connections", || {
+        scene.get("loadbalancer", "lb")["status"]["activeTargets"] == json!(["one", "three", "two"])
+    });
+    scene.kubectl(&["delete", "machine", "one", "two", "--wait=false"]);
+    let is_gone = |member: &str| scene.get("machine", member) == Value::Null;
+    scene.until("one is let go", || {
+        for member in ["one", "two"] {
+            assert_ne!(
+                scene.status("lb", member).as_deref(),
+                Some("removed"),
+                "AWS may still send to {member}"
+            );
+        }
+        is_gone("one") || is_gone("two")
+    });
+    let (first, id) = if is_gone("two") { ("one", "i-1") } else { ("two", "i-2") };
+    assert!(scene.is_held(first, "lb"));
+    scene.until("AWS drains the first", || targets(&fake).contains(&format!("{id}:6443 draining")));
+    assert_eq!(scene.status("lb", first).as_deref(), Some("draining"));
+    fake.pass(Duration::from_secs(600));
+    scene.until("the first one is gone", || is_gone(first));
+    scene.until("AWS has neither", || targets(&fake) == ["i-3:6443 healthy"]);
+}

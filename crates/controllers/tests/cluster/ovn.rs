@@ -10,7 +10,7 @@ use portcullis_kube_api::cluster::{Flavour, OVN_ROUTERS, OVN_SWITCHES, OvnLoadBa
 use portcullis_ovn::balancer::{Provider, Settings, Sweep};
 use portcullis_testkit::parts::ovn::Ovn;
 use portcullis_testkit::talk::{Backend, Held, Load, ask};
-use portcullis_testkit::{Host, ovn, plug};
+use portcullis_testkit::{Host, Target, can_connect, ovn, plug};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -169,12 +169,16 @@ async fn a_roll_refuses_nobody() {
     scene.until("it is in force", || ask(&lab.client, VIP, FRONT).is_ok());
 
     let load = Load::start(&lab.client, VIP, FRONT);
-    // Connections that stay: one to each.
-    let mut held: BTreeMap<String, Held> = BTreeMap::new();
-    while held.len() < old.len() {
-        let mut one = Held::connect(&lab.client, VIP, FRONT).unwrap();
-        held.entry(one.ask().unwrap()).or_insert(one);
-    }
+    // Connections that stay: one to each; and some that end while it drains.
+    let one_to_each = |client: &Host| {
+        let mut held: BTreeMap<String, Held> = BTreeMap::new();
+        while held.len() < old.len() {
+            let mut one = Held::connect(client, VIP, FRONT).unwrap();
+            held.entry(one.ask().unwrap()).or_insert(one);
+        }
+        held
+    };
+    let (mut held, mut shorter) = (one_to_each(&lab.client), one_to_each(&lab.client));
     for (old, new) in old.iter().zip(new) {
         make(&mut lab, new);
         scene.until("the new one serves", || scene.status("lb", new).as_deref() == Some("active"));
@@ -185,6 +189,12 @@ async fn a_roll_refuses_nobody() {
         let told = members.iter().find(|member| member["name"] == *old).unwrap()["message"].to_string();
         assert!(told.contains("UTC: OVN does not tell which connections are left"), "{told}");
         assert_eq!(held.get_mut(*old).unwrap().ask().unwrap(), *old, "what it has goes on");
+        let mut shorter = shorter.remove(*old).unwrap();
+        for _ in 0..30 {
+            assert_eq!(shorter.ask().unwrap(), *old, "as long as it likes, within the time");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        shorter.end().unwrap();
         // Nothing is taken from it before it has left.
         scene.until("its infrastructure goes", || {
             scene.get("labmachine", old)["metadata"].get("deletionTimestamp").is_some()
@@ -207,6 +217,49 @@ async fn a_roll_refuses_nobody() {
     scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "lb", "--wait=false"]);
     scene.until("all of it is gone", || lab.rows().is_empty());
     drop(all);
+}
+
+/// Something is in the way of a load balancer: what is closed is closed all the same, and what is opened waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_in_the_way_keeps_nobody_in() {
+    let scene = Scene::new("ovn-blocked");
+    let lab = Lab::new();
+    let one = machine(&lab.ovn, "one", 10);
+    let _serving = one.serve(PORT);
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "one", "10.0.0.10");
+    let more = FRONT + 1;
+    let both = json!([{"port": FRONT, "targetPort": PORT}, {"port": more, "targetPort": PORT}]);
+    balancer(&scene, &json!({"listeners": both, "allowedSourceRanges": ["10.0.0.0/24"]}));
+    let _all = (scene.look_after().await, infrastructures(&scene, &lab).await);
+    let gets_in = |port| can_connect(&lab.client, VIP, Target::Tcp(port));
+    scene.until("it serves", || gets_in(FRONT) && gets_in(more));
+    scene.patch("ovnloadbalancer", "lb", &json!({"spec": {"switches": ["sw", "nowhere"]}}));
+    let blocked = "False Blocked";
+    scene.until("that is told", || scene.condition("lb", "InfrastructureReady").0 == blocked);
+    let ranges = || scene.get("loadbalancer", "lb")["status"]["allowedSourceRanges"].clone();
+    let change = |spec: Value| {
+        scene.patch("loadbalancers.loadbalancer.portcullis.dev", "lb", &json!({"spec": spec}));
+    };
+
+    change(json!({"listeners": [{"port": FRONT, "targetPort": PORT}]}));
+    scene.until("nobody listens there any more", || !gets_in(more));
+    assert!(gets_in(FRONT), "and the other goes on");
+    change(json!({"allowedSourceRanges": ["10.0.0.128/25", "198.51.100.0/24"]}));
+    scene.until("who is not let in any more is kept out", || !gets_in(FRONT));
+    scene.until("that is told", || ranges() == json!(["10.0.0.128/25"]));
+    assert_eq!(scene.condition("lb", "InfrastructureReady").0, blocked);
+    // Who is let in by that waits, like all else.
+    change(json!({"allowedSourceRanges": null, "listeners": both}));
+    scene.until("the provider knows", || {
+        let found = scene.get("ovnloadbalancer", "lb");
+        found["metadata"]["generation"] == found["status"]["observedGeneration"]
+            && found["spec"]["assignment"].get("allowedSourceRanges").is_none()
+    });
+    assert!(!gets_in(FRONT) && !gets_in(more));
+    assert_eq!(ranges(), json!(["10.0.0.128/25"]));
+    lab.ovn.nbctl(&["ls-add", "nowhere"]).unwrap();
+    scene.until("all is as asked", || gets_in(FRONT) && gets_in(more) && ranges().is_null());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

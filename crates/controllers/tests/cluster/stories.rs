@@ -1,5 +1,5 @@
 //! What people wanted load balancers of clusters for: their stories, one by one. The first, network load balancers on AWS, is told
-//! where these are tested, and the fifth, from one provider to another, where that is.
+//! where these are tested, and the fifth, from one provider to another, in [`crate::moves`], with traffic.
 
 use portcullis_testkit::talk::ask;
 use serde_json::{Value, json};

@@ -2,9 +2,12 @@
 
 use portcullis_controllers::cluster::Templates;
 use portcullis_kube_api::cluster::Flavour;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::scene::{Running, Scene, client};
+
+/// By this a template is named.
+const TEMPLATE: &str = "portcullis.dev/load-balancer-template";
 
 fn templates(scene: &Scene) {
     scene.apply(json!({
@@ -26,15 +29,13 @@ fn templates(scene: &Scene) {
 }
 
 async fn make(scene: &Scene) -> Running {
-    let templates = Templates::new(client(scene.kubernetes).await, Flavour::Own, Some(scene.name.to_owned()));
+    let client = client(scene.kubernetes).await;
+    let templates = Templates::new(client, Flavour::Own, Some(scene.name.to_owned()), "test".to_owned());
     Running(tokio::spawn(templates.run()))
 }
 
-/// A Cluster of a class gets one, and what Cluster API keeps as the class has it and what we write do not disturb each other.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_cluster_of_a_class_gets_one() {
-    let scene = Scene::new("templates-class");
-    templates(&scene);
+/// A class of Clusters, with these annotations.
+fn class(scene: &Scene, annotations: Value) {
     scene.apply(json!({
         "apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "LabClusterTemplate",
         "metadata": {"name": "lab"},
@@ -48,16 +49,16 @@ async fn a_cluster_of_a_class_gets_one() {
     let template = |group: &str, kind: &str| json!({"templateRef": {"apiVersion": format!("{group}/v1"), "kind": kind, "name": "lab"}});
     scene.apply(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "ClusterClass",
-        "metadata": {
-            "name": "standard",
-            "annotations": {"portcullis.dev/load-balancer-template": "standard"},
-        },
+        "metadata": {"name": "standard", "annotations": annotations},
         "spec": {
             "infrastructure": template("infrastructure.cluster.x-k8s.io", "LabClusterTemplate"),
             "controlPlane": template("controlplane.cluster.x-k8s.io", "LabControlPlaneTemplate"),
         },
     }));
-    let _all = (make(&scene).await, scene.look_after().await);
+}
+
+/// A Cluster of that class.
+fn cluster_of_it(scene: &Scene) {
     scene.apply(json!({
         "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster", "metadata": {"name": "c"},
         "spec": {"topology": {
@@ -67,6 +68,16 @@ async fn a_cluster_of_a_class_gets_one() {
     scene.until("Cluster API makes what the class says", || {
         scene.get("cluster", "c")["spec"]["controlPlaneRef"]["name"].is_string()
     });
+}
+
+/// A Cluster of a class gets one, and what Cluster API keeps as the class has it and what we write do not disturb each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_of_a_class_gets_one() {
+    let scene = Scene::new("templates-class");
+    templates(&scene);
+    class(&scene, json!({TEMPLATE: "standard"}));
+    let _all = (make(&scene).await, scene.look_after().await);
+    cluster_of_it(&scene);
     scene.until("and it has a load balancer", || {
         scene.get("loadbalancer", "c")["spec"]["infrastructureRef"]["kind"] == "HAProxyLoadBalancer"
     });
@@ -91,11 +102,7 @@ async fn a_cluster_that_names_a_template_gets_one() {
     templates(&scene);
     scene.cluster("plain", json!({}), json!({}));
     let _making = make(&scene).await;
-    scene.cluster(
-        "c",
-        json!({"annotations": {"portcullis.dev/load-balancer-template": "standard"}}),
-        json!({}),
-    );
+    scene.cluster("c", json!({"annotations": {TEMPLATE: "standard"}}), json!({}));
     scene.until("the Cluster has it", || {
         scene.get("cluster", "c")["metadata"]["annotations"]["portcullis.dev/control-plane-load-balancer"]
             == "c"
@@ -108,4 +115,37 @@ async fn a_cluster_that_names_a_template_gets_one() {
     let maker = scene.get("haproxyloadbalancer", "c");
     assert_eq!(maker["spec"], json!({"pool": "edge", "proxyProtocol": true}));
     assert!(scene.get("loadbalancer", "plain").is_null());
+}
+
+/// What is wrong with a template is told where somebody looks for it, once, and put right it counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mistake_is_told() {
+    let scene = Scene::new("templates-wrong");
+    let _making = make(&scene).await;
+    scene.cluster("c", json!({"annotations": {TEMPLATE: "standard"}}), json!({}));
+    let told = |words: &str| {
+        let events = scene.events("c");
+        events.iter().filter(|event| event.starts_with("TemplateUnusable: ") && event.contains(words)).count()
+    };
+    scene.until("that there is none is told", || told("there is no LoadBalancerTemplate standard.") == 1);
+    let template = |kind: &str| {
+        let reference = json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": kind, "name": "edge"});
+        scene.apply(json!({
+            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancerTemplate",
+            "metadata": {"name": "standard"},
+            "spec": {"template": {"spec": {"infrastructureRef": reference}}},
+        }));
+    };
+    template("HAProxyLoadBalancer");
+    scene.until("that it is none is told", || told("names a HAProxyLoadBalancer, and a template") == 1);
+    template("HAProxyLoadBalancerTemplate");
+    scene.until("what it lacks is told", || told("there is no HAProxyLoadBalancerTemplate edge.") == 1);
+    assert!(scene.get("loadbalancer", "c").is_null());
+    templates(&scene);
+    scene.until("it has one", || scene.get("loadbalancer", "c").is_object());
+    // It was tried again and again meanwhile.
+    let events: Value = serde_json::from_str(&scene.kubectl(&["get", "events", "-o", "json"])).unwrap();
+    let events = events["items"].as_array().unwrap().iter();
+    let told = events.filter(|event| event["reason"] == "TemplateUnusable");
+    assert!(told.clone().all(|event| event["count"] == 1), "{:?}", told.collect::<Vec<_>>());
 }

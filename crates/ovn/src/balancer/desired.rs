@@ -39,6 +39,8 @@ pub(crate) struct Desired {
     pub(crate) leaks: Vec<String>,
     /// Addresses at which connections that are left cannot be ended.
     pub(crate) endless: BTreeSet<IpAddr>,
+    /// Who gets in, if that is not who should.
+    pub(crate) admitted: Option<AddressSet>,
 }
 
 /// Where a member is asked whether it is well.
@@ -96,7 +98,7 @@ pub(crate) fn desired(
         draft.balancer(&mut decided, protocol, &listeners, &mappings, &open, &left);
         draft.trial(&mut decided, protocol, &listeners, &mappings, !open.is_empty());
         for family in wanted.families() {
-            draft.guard(&mut decided, *family, protocol, &listeners);
+            draft.guard(&mut decided, *family, protocol, &draft.asked_for(*family));
         }
         for listener in listeners {
             let told = listener.health_check().and_then(|check| not_asked(listener, check));
@@ -107,7 +109,8 @@ pub(crate) fn desired(
     Ok(decided)
 }
 
-/// What is left to do while something is in the way of all else: who leaves goes, and nobody comes.
+/// What is left to do while something is in the way of all else: who leaves goes, and nobody comes; listeners and ranges that are not
+/// asked for any more are closed, and nothing is opened. Without `narrow` they stay as they are.
 pub(crate) fn retreat(
     owner: &Owner,
     identity: Option<&str>,
@@ -115,12 +118,17 @@ pub(crate) fn retreat(
     scene: &Scene,
     there: &Rows,
     moment: &Moment<'_>,
+    narrow: bool,
 ) -> Desired {
     let mut decided = Desired { rows: there.clone(), ..Desired::default() };
     let mut draft = Draft::new(owner, identity, wanted, scene, there, moment);
-    (draft.vips, draft.ports) = (there.addresses(), there.ports());
+    let vips: BTreeSet<IpAddr> = there.addresses().into_iter().chain(there.farewells()).collect();
+    (draft.vips, draft.ports) = (vips.into_iter().collect(), there.ports());
     decided.endless = draft.endless();
-    let (mappings, backends, left) = (draft.mappings(), there.backends(), draft.left());
+    if narrow {
+        draft.narrow(&mut decided);
+    }
+    let (mappings, backends, left) = (draft.mappings(), decided.rows.backends(), draft.left());
     let mut stays: BTreeSet<IpAddr> = BTreeSet::new();
     for member in wanted.members().iter().filter(|member| member.duty() == Duty::Serve) {
         stays.extend(member.addresses());
@@ -511,30 +519,100 @@ impl<'a> Draft<'a> {
         self.drop(rows, &close(family), strays.text(), |_| true);
     }
 
-    /// Keeps out who is not of the ranges. Routers have no ACLs: packets to them are dropped on the switches they come through.
-    fn guard(&self, decided: &mut Desired, family: Family, protocol: &'static str, listeners: &[&Listener]) {
-        let vips: BTreeSet<IpAddr> = self
-            .wanted
-            .addresses()
-            .iter()
-            .copied()
-            .filter(|address| Family::of(*address) == family)
-            .collect();
+    /// Takes away listeners that are not wanted any more, and keeps out who is not let in any more: whatever is in the way of
+    /// the rest, nobody gets in who should not. Who is to be let in, and was not, waits.
+    fn narrow(&mut self, decided: &mut Desired) {
+        if self.there.addresses().is_empty() {
+            return;
+        }
+        for (protocol, ports) in &mut self.ports {
+            let listeners = self.wanted.listeners().iter().filter(|listener| speaks(listener, protocol));
+            let wanted: BTreeSet<u16> = listeners.map(Listener::port).collect();
+            ports.retain(|port| wanted.contains(port));
+        }
+        self.ports.retain(|_, ports| !ports.is_empty());
+        for protocol in names::PROTOCOLS {
+            let stays = |vip: &str| {
+                let ports = self.ports.get(protocol);
+                let port = vip.parse::<SocketAddr>().map(|vip| vip.port());
+                port.is_ok_and(|port| ports.is_some_and(|ports| ports.contains(&port)))
+            };
+            // The row stays, if without any: it knows who left.
+            for (role, check) in [(protocol.to_owned(), "check"), (format!("trial {protocol}"), "trial")] {
+                let place = (BALANCER, number(self.owner, &role));
+                let Some(row) = decided.rows.rows.get_mut(&place) else { continue };
+                let mut vips = map(row.get("vips"));
+                let gone: Vec<String> = vips.keys().filter(|vip| !stays(vip)).cloned().collect();
+                vips.retain(|vip, _| !gone.contains(vip));
+                let gone = gone.iter().filter_map(|vip| vip.parse().ok());
+                let gone: BTreeSet<Uuid> =
+                    gone.map(|vip| number(self.owner, &check_role(check, protocol, vip))).collect();
+                let checks = row.get("health_check").map(|checks| checks.uuids().collect::<Vec<_>>());
+                let checks = checks.unwrap_or_default().into_iter().filter(|check| !gone.contains(check));
+                let checks = checks.collect();
+                row.insert("vips", datum(&vips));
+                row.insert("health_check", checks);
+                decided.rows.rows.retain(|(table, uuid), _| *table != CHECK || !gone.contains(uuid));
+            }
+        }
+        let (mut admitted, mut is_everyone) = (AddressSet::nobody(), true);
+        for family in Family::ALL {
+            let before = self.admitted(family);
+            let gone: BTreeSet<Uuid> = guards(family).iter().map(|role| number(self.owner, role)).collect();
+            decided.rows.rows.retain(|(_, uuid), _| !gone.contains(uuid));
+            decided.rows.references.retain(|reference| !gone.contains(&reference.member));
+            let allowed = before.intersection(&self.asked_for(family));
+            let protocols: Vec<&'static str> = self.ports.keys().copied().collect();
+            for protocol in protocols {
+                self.guard(decided, family, protocol, &allowed);
+            }
+            // Nothing is said of a family that it has no address of.
+            if self.vips.iter().any(|vip| Family::of(*vip) == family) {
+                is_everyone &= allowed == AddressSet::everyone_of(family);
+                admitted = admitted.union(&allowed);
+            }
+        }
+        decided.admitted = Some(if is_everyone { AddressSet::everyone() } else { admitted });
+    }
+
+    /// Who of a family gets in as it is.
+    fn admitted(&self, family: Family) -> AddressSet {
+        let mut admitted = AddressSet::everyone_of(family);
+        for vip in self.there.addresses().into_iter().filter(|vip| Family::of(*vip) == family) {
+            for (protocol, ports) in &self.ports {
+                for port in ports {
+                    let through = self.there.admitted(protocol, SocketAddr::new(vip, *port));
+                    admitted = admitted.intersection(&through);
+                }
+            }
+        }
+        admitted
+    }
+
+    /// Who of a family is to get in.
+    fn asked_for(&self, family: Family) -> AddressSet {
         let peers = self.wanted.admission().peers(family);
+        if peers.contains(&Peer::Everyone) {
+            return AddressSet::everyone_of(family);
+        }
         let ranges = peers.iter().filter_map(|peer| match peer {
             Peer::Range(range) => Some(*range),
             Peer::Everyone | Peer::Group(_) => None,
         });
-        let ranges: AddressSet = ranges.collect();
-        if vips.is_empty()
-            || peers.contains(&Peer::Everyone)
-            || ranges.cidrs().iter().any(Cidr::is_everything)
-        {
+        ranges.collect()
+    }
+
+    /// Keeps out who is not of the ranges. Routers have no ACLs: packets to them are dropped on the switches they come through.
+    fn guard(&self, decided: &mut Desired, family: Family, protocol: &'static str, ranges: &AddressSet) {
+        let vips: BTreeSet<IpAddr> =
+            self.vips.iter().copied().filter(|address| Family::of(*address) == family).collect();
+        let ports = self.ports.get(protocol).cloned().unwrap_or_default();
+        if vips.is_empty() || ports.is_empty() || ranges.cidrs().iter().any(Cidr::is_everything) {
             return;
         }
         let set = names::set(self.owner, family);
         if !ranges.is_nobody() {
-            let outside = AddressSet::everyone_of(family).difference(&ranges);
+            let outside = AddressSet::everyone_of(family).difference(ranges);
             let text = |range: &Cidr| range.network().to_string();
             // For people, who look for what they wrote.
             let mut marks = self.marks.clone();
@@ -545,19 +623,19 @@ impl<'a> Draft<'a> {
                 ("addresses", outside.cidrs().iter().map(text).collect()),
                 ("external_ids", datum(&marks)),
             ]);
-            decided.rows.rows.insert((ADDRESS_SET, number(self.owner, &format!("set {family}"))), row);
+            decided.rows.rows.insert((ADDRESS_SET, number(self.owner, &set_role(family))), row);
         }
         let mut drops = Drops {
             family,
             protocol: protocol.to_owned(),
             vips,
-            ports: listeners.iter().map(|listener| listener.port()).collect(),
+            ports,
             from: (!ranges.is_nobody()).then_some(set),
             knows: false,
         };
-        let role = format!("drop {family} {protocol}");
+        let role = drop_role(family, protocol);
         if protocol == "tcp" {
-            self.drop(&mut decided.rows, &format!("{role} in front"), drops.text(), |switch| !switch.named);
+            self.drop(&mut decided.rows, &in_front(&role), drops.text(), |switch| !switch.named);
             drops.knows = true;
             self.drop(&mut decided.rows, &role, drops.text(), |switch| switch.named);
         } else {
@@ -615,6 +693,28 @@ impl<'a> Draft<'a> {
         let references = places.into_iter().map(|row| Reference { table, row, column, member: uuid });
         rows.references.extend(references);
     }
+}
+
+/// The role of the set of who is kept out.
+fn set_role(family: Family) -> String {
+    format!("set {family}")
+}
+
+/// The role of the row that keeps them out.
+fn drop_role(family: Family, protocol: &str) -> String {
+    format!("drop {family} {protocol}")
+}
+
+/// The same for switches that a load balancer is behind.
+fn in_front(role: &str) -> String {
+    format!("{role} in front")
+}
+
+/// The roles of all rows that keep somebody of a family out.
+fn guards(family: Family) -> Vec<String> {
+    let drops = names::PROTOCOLS.map(|protocol| drop_role(family, protocol));
+    let fronts = drops.each_ref().map(|role| in_front(role));
+    drops.into_iter().chain(fronts).chain([set_role(family)]).collect()
 }
 
 /// The role of a check.

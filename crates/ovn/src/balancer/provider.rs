@@ -118,7 +118,7 @@ struct Plan {
     decided: Desired,
     there: Rows,
     operations: Vec<Operation>,
-    /// What is in the way of all but that members leave.
+    /// What is in the way of all but that members leave, and that something is closed.
     blocked: Option<Problem>,
     /// When it was decided; never if nothing can be. What is said is said of that time: what was over a moment later is not
     /// done yet.
@@ -237,12 +237,15 @@ impl Provider {
             Err(problem) => Some(problem),
         };
         let scene = scene::around(replica, &want.owner, &scene::found_by(&there), &there.addresses());
-        let decided = retreat(&want.owner, identity, wanted, &scene, &there, &moment);
-        let operations = difference(&decided.rows, &there);
-        if in_the_way(&want.owner, &operations, replica).is_some() {
-            return Plan { there, blocked, ..Plan::default() };
+        // A row of those that keep somebody out may be in the way itself: then who leaves goes all the same.
+        for narrow in [true, false] {
+            let decided = retreat(&want.owner, identity, wanted, &scene, &there, &moment, narrow);
+            let operations = difference(&decided.rows, &there);
+            if in_the_way(&want.owner, &operations, replica).is_none() {
+                return Plan { decided, there, operations, blocked, at: Some(now), places: places(&scene) };
+            }
         }
-        Plan { decided, there, operations, blocked, at: Some(now), places: places(&scene) }
+        Plan { there, blocked, ..Plan::default() }
     }
 
     /// Makes it so; what was decided in the end.
@@ -441,7 +444,8 @@ impl portcullis_core::Provider for Provider {
         let mut known = self.known();
         known.said.insert(want.owner.clone(), said(&want.owner, &plan, &members));
         if let Some(problem) = plan.blocked {
-            return Report { members, ..Report::new(Outcome::Blocked(problem)) };
+            let admitted = plan.decided.admitted;
+            return Report { members, admitted, ..Report::new(Outcome::Blocked(problem)) };
         }
         // What was said already is not said again at every look.
         let before = known.told.insert(want.owner.clone(), plan.decided.told.clone());
@@ -456,6 +460,7 @@ impl portcullis_core::Provider for Provider {
             addresses: wanted.addresses().iter().copied().map(Address::Ip).collect(),
             told,
             enforcement: Some(enforcement),
+            admitted: None,
             members,
         }
     }

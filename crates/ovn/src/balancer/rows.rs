@@ -157,7 +157,7 @@ impl Rows {
     }
 
     /// Who is not dropped on the way to an address and port.
-    fn admitted(&self, protocol: &str, vip: SocketAddr) -> AddressSet {
+    pub(crate) fn admitted(&self, protocol: &str, vip: SocketAddr) -> AddressSet {
         let family = Family::of(vip.ip());
         let everyone = AddressSet::everyone_of(family);
         let mut admitted = everyone.clone();

@@ -38,7 +38,8 @@ pub(crate) struct Above {
 }
 
 /// What is done while something is in the way.
-pub(super) const STAYS: &str = "Who leaves is taken out; nothing else changes.";
+pub(super) const STAYS: &str =
+    "Who leaves is taken out, and what is not asked for any more is closed; nothing else changes.";
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Switch {

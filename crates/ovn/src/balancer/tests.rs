@@ -130,7 +130,13 @@ impl Asking {
 
     fn retreat(&self, there: &Rows, now: SystemTime) -> Desired {
         let moment = Moment { now, health: &|asked: &Asked| self.health(asked), at_once: false };
-        retreat(&owner(), None, &self.balancer(), &scene(), there, &moment)
+        retreat(&owner(), None, &self.balancer(), &scene(), there, &moment, true)
+    }
+
+    /// Who may reach it on the ports that are asked for, at whatever address it is.
+    fn reach_anywhere(&self) -> Reach {
+        let vips = ["192.0.2.1", "2001:db8::1"].map(|vip| vip.parse().unwrap()).into();
+        Asking { vips, ..self.clone() }.balancer().reach()
     }
 }
 
@@ -211,15 +217,18 @@ proptest! {
                     prop_assert!(seen.insert((vip.to_owned(), protocol)), "{vip} is there twice");
                 }
             }
-            // If something is in the way of it all, who leaves goes, nobody comes, and nothing is opened.
+            // If something is in the way of it all, who leaves goes, and nobody comes. What is not asked for any more is closed,
+            // and nothing is opened.
             let blocked = asking.retreat(&there, at(second));
             let backed = applied(&there, &difference(&blocked.rows, &there));
-            prop_assert_eq!(backed.reach(), there.reach());
+            let unasked = Reach::widened(&asking.reach_anywhere(), &there.reach());
+            prop_assert_eq!(backed.reach(), Reach::widened(&unasked, &there.reach()));
             let serve = |member: &&Member| member.duty() == Duty::Serve;
             let serving: BTreeSet<IpAddr> =
                 wanted.members().iter().filter(serve).flat_map(|member| member.addresses().to_vec()).collect();
             let left: BTreeSet<IpAddr> = there.backends().intersection(&serving).copied().collect();
-            prop_assert_eq!(backed.backends(), left);
+            let is_closed = backed.addresses().is_empty();
+            prop_assert_eq!(backed.backends(), if is_closed { BTreeSet::new() } else { left });
             prop_assert_eq!(difference(&asking.retreat(&backed, at(second)).rows, &backed), vec![]);
             // Decided again, nothing is next.
             let again = asking.desired(&after, at(second));
@@ -455,6 +464,42 @@ fn while_something_is_in_the_way_members_leave() {
     // Who is not a member any more is out at once.
     let gone = asks(&[(2, serve)]).retreat(&before, at(0));
     assert_eq!(backends(&gone), (names(&["m2"]), 1));
+}
+
+#[test]
+fn while_something_is_in_the_way_nobody_gets_in_who_should_not() {
+    let two = |port| Listener::new(port, ListenerProtocol::Tcp, 6443).unwrap();
+    let with = |ports: &[u16], ranges: Option<&[&'static str]>| Asking {
+        listeners: ports.iter().map(|port| two(*port)).collect(),
+        ranges: ranges.map(<[&str]>::to_vec),
+        ..asks(&[(1, Duty::Serve)])
+    };
+    for (before, after, expected) in [
+        (None, Some(&["10.0.0.0/9"][..]), with(&[443], Some(&["10.0.0.0/9"]))),
+        (
+            Some(&["10.0.0.0/8"][..]),
+            Some(&["10.0.0.0/9", "192.0.2.0/24"]),
+            with(&[443], Some(&["10.0.0.0/9"])),
+        ),
+        (Some(&["10.0.0.0/8"]), Some(&[]), with(&[443], Some(&[]))),
+        (Some(&["10.0.0.0/8"]), None, with(&[443], Some(&["10.0.0.0/8"]))),
+        (Some(&[]), None, with(&[443], Some(&[]))),
+    ] {
+        let there = with(&[443, 444], before).desired(&Rows::default(), at(0)).rows;
+        // A new listener waits, an old one goes.
+        let decided = with(&[443, 445], after).retreat(&there, at(0));
+        assert_eq!(decided.rows.reach(), expected.balancer().reach(), "{before:?} {after:?}");
+        let checks = decided.rows.rows.keys().filter(|(table, _)| *table == CHECK).count();
+        assert_eq!(checks, 0);
+    }
+    let checked = asks(&[(1, Duty::Serve)]);
+    let there = checked.desired(&Rows::default(), at(0)).rows;
+    assert_eq!(there.rows.keys().filter(|(table, _)| *table == CHECK).count(), 1);
+    let decided = with(&[445], None).retreat(&there, at(0));
+    assert_eq!((decided.rows.reach(), decided.rows.backends()), (Reach::nobody(), BTreeSet::new()));
+    assert!(!decided.rows.rows.keys().any(|(table, _)| *table == CHECK), "nobody is asked any more");
+    // What was never made is not made now.
+    assert_eq!(with(&[443], Some(&[])).retreat(&Rows::default(), at(0)).rows, Rows::default());
 }
 
 #[test]

@@ -88,7 +88,7 @@ pub(crate) async fn start(
     });
     let proposed = (flavour == Flavour::Proposed)
         .then(|| ProposedClusters::new(client.clone(), given.namespace.clone()));
-    let templates = Templates::new(client.clone(), flavour, given.namespace.clone());
+    let templates = Templates::new(client.clone(), flavour, given.namespace.clone(), host());
     let lease =
         Lease::new(client, &loaded.config.services.lease.namespace, "portcullis-cluster-api", &host());
     let working = async move {

@@ -34,7 +34,7 @@ fn another_node(of: &Scene, name: &'static str) -> Scene {
     other
 }
 
-/// Whose address a backend saw, and whether it was asked for.
+/// Each node serves at its own addresses: with the policy Cluster by endpoints on either, with Local by its own.
 #[tokio::test(flavor = "multi_thread")]
 async fn two_nodes_serve_one_service() {
     let scene = Scene::new("cluster", Mode::Nftables);

@@ -84,7 +84,7 @@ async fn two_nodes_serve_one_service() {
     let own = [Ok("192.0.2.10".to_owned()), Ok("203.0.113.10".to_owned())];
     eventually("clients keep their addresses", || seen() == own);
     assert_eq!(asked(), [[true, false], [false, true]]);
-    assert_eq!(scene.addresses("web"), all);
+    scene.wait_for_addresses("web", all);
     // A node without one is not told of, and who comes there nevertheless is told.
     endpoints(&[&far]);
     scene.wait_for_addresses("web", &[BETWEEN[1], OTHER]);

@@ -30,8 +30,8 @@ const OTHER_PORTS: Options = Options { ports: [8080, 8443], ..USUAL };
 const ALL_AT_ONCE: Options = Options {
     ports: [8080, 8443],
     listen: &["to-inside"],
-    ranges: &["198.51.100.0/24"],
-    reached: [false, false],
+    ranges: &["192.0.2.0/24"],
+    reached: [true, false],
 };
 
 /// Makes the router's objects as the configuration says; ranges are a person's.

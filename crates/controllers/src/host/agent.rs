@@ -99,8 +99,8 @@ struct Agent {
     health: Health,
     /// Whether there is nothing in the packet filters.
     is_bare: bool,
-    /// The interfaces where packets were to be filtered, the last time, by their numbers: one that is gone and back is another.
-    filtered: Vec<(u32, datapath::Interface)>,
+    /// The interfaces where packets were to be filtered, the last time.
+    filtered: Vec<datapath::Interface>,
     /// Everything is to be said anew.
     whole: bool,
     /// Until when nothing is tried, and how often in a row it failed.
@@ -408,8 +408,7 @@ impl Agent {
             return Ok(BTreeSet::new());
         }
         self.filtered = self.outside();
-        let count = all.len();
-        let interfaces: Vec<_> = self.filtered.iter().map(|(_, interface)| interface.clone()).collect();
+        let (interfaces, count) = (self.filtered.clone(), all.len());
         let done = self
             .machine
             .datapath(move |datapath| {
@@ -474,15 +473,16 @@ impl Agent {
 
     /// The interfaces through which packets come from elsewhere. Those that are a part of a bridge or a bond, too: a switch
     /// in the kernel may forward packets that nothing else sees.
-    fn outside(&self) -> Vec<(u32, datapath::Interface)> {
+    fn outside(&self) -> Vec<datapath::Interface> {
         let selection = &self.settings.policy.selection;
-        let interfaces = self.claims.here().interfaces.numbered();
-        let outside = interfaces.filter(|(_, one)| !one.is_loopback && !selection.is_internal(&one.name));
-        let told = |one: &Interface| datapath::Interface {
-            name: one.name.clone(),
-            addresses: one.addresses.iter().copied().collect(),
-        };
-        outside.map(|(number, one)| (number, told(one))).collect()
+        let interfaces = self.claims.here().interfaces.iter();
+        let outside = interfaces.filter(|one| !one.is_loopback && !selection.is_internal(&one.name));
+        outside
+            .map(|one| datapath::Interface {
+                name: one.name.clone(),
+                addresses: one.addresses.iter().copied().collect(),
+            })
+            .collect()
     }
 
     async fn answer_health_checks(&mut self, changed: &BTreeSet<Name>) {

@@ -202,6 +202,75 @@ async fn both_families() {
     assert_eq!(scene.addresses("four"), [LAN, WAN]);
 }
 
+/// The address of the Kubernetes API counts among the host's own, also where only loopback has it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_address_of_the_api_server_is_the_host_s() {
+    const FIRST: &str = "10.44.0.0";
+    const SECOND: &str = "10.44.0.1";
+    let scene = Scene::new("apiserver", Mode::Nftables);
+    let _serving = scene.backend.serve(8080);
+    for address in [FIRST, SECOND] {
+        scene.node.run(&format!("ip address add {address}/32 dev lo"));
+    }
+    let told = |addresses: &[&str]| {
+        let slice = json!({
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": {
+                "name": "kubernetes",
+                "namespace": "default",
+                "labels": {"kubernetes.io/service-name": "kubernetes"},
+            },
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": addresses, "conditions": {"ready": true}}],
+            "ports": [{"name": "https", "port": 6443, "protocol": "TCP"}],
+        });
+        scene.kubernetes.apply(&slice.to_string()).unwrap();
+    };
+    let web = Target::Tcp(80);
+    let _running = scene.start().await;
+    scene.apply("web", json!({}), json!({}));
+    scene.endpoint("web", json!({"ready": true}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    eventually("it is served", || can_connect(&scene.inside, LAN, web));
+    assert!(!can_connect(&scene.inside, FIRST, web), "nobody said whose address it is");
+
+    told(&[FIRST]);
+    scene.wait_for_addresses("web", &[FIRST, LAN, WAN]);
+    eventually("it is served there", || connect(&scene.inside, FIRST, web) == Ok("192.0.2.10".to_owned()));
+    assert_eq!(connect(&scene.outside, FIRST, web), Ok("198.51.100.10".to_owned()));
+    assert!(!can_connect(&scene.inside, SECOND, web), "another one is not meant by it");
+    // Who names where it wants to be is nowhere else, and who names this is there.
+    let at = |port: u16| json!({"ports": [{"name": "http", "port": port, "targetPort": 8080}]});
+    scene.apply("lan", json!({LISTEN_ADDRESSES: "to-inside"}), at(81));
+    scene.apply("named", json!({LISTEN_ADDRESSES: FIRST}), at(82));
+    for name in ["lan", "named"] {
+        scene.endpoint(name, json!({"ready": true}));
+    }
+    scene.wait_for_addresses("lan", &[LAN]);
+    scene.wait_for_addresses("named", &[FIRST]);
+    eventually("it is served there", || can_connect(&scene.inside, FIRST, Target::Tcp(82)));
+    assert!(!can_connect(&scene.inside, FIRST, Target::Tcp(81)));
+    // Ranges count there as well.
+    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
+    eventually("who is outside is kept out", || !can_connect(&scene.outside, FIRST, web));
+    assert!(can_connect(&scene.inside, FIRST, web));
+
+    // One that stops takes its address out of there, and is back in a moment.
+    scene.kubernetes.kubectl(&["-n", "default", "delete", "endpointslice", "kubernetes"]).unwrap();
+    scene.apply("meanwhile", json!({}), at(83));
+    scene.wait_for_addresses("meanwhile", &[FIRST, LAN, WAN]);
+    assert_eq!(scene.addresses("web"), [FIRST, LAN, WAN]);
+    // It moves, and one that is on another host is not this one's.
+    told(&[SECOND]);
+    scene.wait_for_addresses("web", &[SECOND, LAN, WAN]);
+    eventually("it is served there", || can_connect(&scene.inside, SECOND, web));
+    assert!(!can_connect(&scene.inside, FIRST, web));
+    told(&["10.44.0.2"]);
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.kubernetes.kubectl(&["-n", "default", "delete", "endpointslice", "kubernetes"]).unwrap();
+}
+
 /// Services without a class, where nobody else holds them.
 #[tokio::test(flavor = "multi_thread")]
 async fn services_without_a_class() {

@@ -1,7 +1,7 @@
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
-use portcullis_testkit::eventually;
-use serde_json::json;
+use portcullis_testkit::{Failure, Host, Target, connect, eventually, link};
+use serde_json::{Value, json};
 
 use crate::scene::{LAN, Scene, WAN};
 
@@ -84,6 +84,74 @@ async fn what_the_node_needs_is_refused() {
     // Once the program is gone, the port is free.
     drop(listening);
     scene.wait_for_addresses("cockpit", &[LAN, WAN]);
+}
+
+/// What the node needs goes on while Services ask for it: its programs answer, and nobody else does at its management address.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_node_needs_goes_on() {
+    let scene = Scene::new("needed-too", Mode::Nftables);
+    let admin = Host::new("admin");
+    link(&admin, &["172.16.0.10/24"], &scene.node, &["172.16.0.1/24"]);
+    admin.default_route("172.16.0.1");
+    let _backend = scene.backend.serve(8080);
+    let program = scene.node.serve(9090);
+    let _reserved = [22, 6443].map(|port| scene.node.serve(port));
+    let _running = scene.start().await;
+    // An endpoint would see the node as its client, and a program of the node sees who it is.
+    let ask = |name: &str, annotations: Value, port: u16| {
+        let ports = json!([
+            {"name": "http", "port": port, "targetPort": 8080},
+            {"name": "dns", "port": port, "targetPort": 8080, "protocol": "UDP"},
+        ]);
+        scene.apply(name, annotations, json!({"ports": ports, "externalTrafficPolicy": "Cluster"}));
+        scene.endpoint(name, json!({"ready": true}));
+    };
+    ask("ssh", json!({}), 22);
+    ask("api", json!({LISTEN_ADDRESSES: "192.0.2.1"}), 6443);
+    ask("cockpit", json!({}), 9090);
+    ask("named", json!({LISTEN_ADDRESSES: "to-admin"}), 8000);
+    ask("numbered", json!({LISTEN_ADDRESSES: "172.16.0.1"}), 8001);
+    ask("web", json!({}), 8002);
+    scene.wait_for_condition("ssh", ASSIGNED, "False/PortReserved: ");
+    scene.wait_for_condition("api", ASSIGNED, "False/PortReserved: ");
+    scene.wait_for_condition("cockpit", ASSIGNED, "False/PortOfNode: ");
+    scene.wait_for_condition("named", ASSIGNED, "False/NoAddress: ");
+    scene.wait_for_condition("numbered", ASSIGNED, "False/NoAddress: ");
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    // By then all of them were looked at.
+    let by_either = |client: &Host, address: &str, port| {
+        [Target::Tcp(port), Target::Udp(port)].map(|at| connect(client, address, at))
+    };
+    let clients = [
+        (&scene.inside, LAN, "192.0.2.10"),
+        (&scene.outside, WAN, "198.51.100.10"),
+        (&admin, "172.16.0.1", "172.16.0.10"),
+    ];
+    let seen = |by: &str| [Ok(by.to_owned()), Ok(by.to_owned())];
+    for (client, address, own) in clients {
+        for port in [22, 6443, 9090] {
+            assert_eq!(by_either(client, address, port), seen(own), "port {port} of {address} is the node's");
+        }
+    }
+    eventually("what is nobody's is served", || by_either(&scene.inside, LAN, 8002) == seen("10.244.0.1"));
+    for port in [8000, 8001, 8002] {
+        let refused = [Err(Failure::Refused), Err(Failure::Refused)];
+        for client in [&admin, &scene.inside] {
+            assert_eq!(by_either(client, "172.16.0.1", port), refused, "nobody serves {port} there");
+        }
+    }
+    for name in ["ssh", "api", "cockpit", "named", "numbered"] {
+        assert_eq!(scene.addresses(name), Vec::<String>::new(), "{name}");
+    }
+
+    // Without the program, the port is the Service's.
+    drop(program);
+    scene.wait_for_addresses("cockpit", &[LAN, WAN]);
+    eventually("it is served", || by_either(&scene.inside, LAN, 9090) == seen("10.244.0.1"));
+    // And the program's again where no Service may be.
+    let _program = scene.node.serve(9090);
+    assert_eq!(by_either(&admin, "172.16.0.1", 9090), seen("172.16.0.10"));
+    assert_eq!(by_either(&scene.inside, LAN, 9090), seen("10.244.0.1"), "who has it keeps it");
 }
 
 /// Services of other controllers have addresses, too: who has a port of one keeps it.

@@ -99,6 +99,14 @@ pub(crate) fn machine(host: &Host) -> Machine {
     Namespace::run(host, || Machine::start().unwrap())
 }
 
+/// Joins clients to a node, by networks of both families: it is `1` there, and they are `10`.
+pub(crate) fn plug(clients: &Host, node: &Host, [v4, v6]: [&str; 2]) {
+    let [theirs, its] = [10, 1].map(|number| [format!("{v4}.{number}/24"), format!("{v6}::{number}/64")]);
+    link(clients, &theirs.each_ref().map(String::as_str), node, &its.each_ref().map(String::as_str));
+    clients.default_route(&format!("{v4}.1"));
+    clients.default_route(&format!("{v6}::1"));
+}
+
 impl Scene {
     pub(crate) fn new(name: &'static str, mode: Mode) -> Self {
         let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,21 +129,12 @@ impl Scene {
 
     fn with(name: &'static str, mode: Mode, api: impl FnOnce(&Host) -> Api) -> Self {
         let [node, inside, outside, backend] = ["node", "inside", "outside", "backend"].map(Host::new);
-        link(&inside, &["192.0.2.10/24", "2001:db8:1::10/64"], &node, &["192.0.2.1/24", "2001:db8:1::1/64"]);
-        link(
-            &outside,
-            &["198.51.100.10/24", "2001:db8:2::10/64"],
-            &node,
-            &["198.51.100.1/24", "2001:db8:2::1/64"],
-        );
+        plug(&inside, &node, ["192.0.2", "2001:db8:1"]);
+        plug(&outside, &node, ["198.51.100", "2001:db8:2"]);
         link(&backend, &["10.244.0.2/24", "fd00:1::2/64"], &node, &["10.244.0.1/24", "fd00:1::1/64"]);
         node.forward();
-        for (host, v4, v6) in
-            [(&inside, LAN, LAN6), (&outside, WAN, WAN6), (&backend, "10.244.0.1", "fd00:1::1")]
-        {
-            host.default_route(v4);
-            host.default_route(v6);
-        }
+        backend.default_route("10.244.0.1");
+        backend.default_route("fd00:1::1");
         let kubernetes = api(&node);
         kubernetes.kubectl(&["create", "namespace", name]).unwrap();
         let scene = Scene {
@@ -317,7 +316,7 @@ impl Scene {
         json!({"addresses": [address], "nodeName": self.node_name(), "conditions": conditions})
     }
 
-    fn slice(&self, service: &str, family: &str, endpoints: Value) {
+    pub(crate) fn slice(&self, service: &str, family: &str, endpoints: Value) {
         let slice = json!({
             "apiVersion": "discovery.k8s.io/v1",
             "kind": "EndpointSlice",

@@ -122,6 +122,15 @@ impl Datapath {
             return Ok(Synced::default());
         }
         let Some(known) = self.take_known()? else { return self.start() };
+        // An interface that went and came back looks the same, and took its rules along, whoever saw it go.
+        if self.present() != known.in_force {
+            let mut all = self.frontends.clone();
+            all.retain(|place, _| !touched.contains(place));
+            all.extend(before);
+            let mut there = desired(all.values(), self.mode, &[]);
+            there.skeleton.clone_from(&known.skeleton);
+            return self.go_on(there, &known, self.mode, &all);
+        }
         let mut there = desired(before.values(), self.mode, &[]);
         there.skeleton.clone_from(&known.skeleton);
         let now = touched.iter().filter_map(|place| self.frontends.get(place));

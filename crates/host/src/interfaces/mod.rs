@@ -33,11 +33,6 @@ impl Interfaces {
         self.0.values()
     }
 
-    /// All of them, by the number that each has for as long as it is there.
-    pub fn numbered(&self) -> impl Iterator<Item = (u32, &Interface)> {
-        self.0.iter().map(|(number, interface)| (*number, interface))
-    }
-
     /// The one of a name.
     pub fn find(&self, name: &str) -> Option<&Interface> {
         self.iter().find(|interface| interface.name == name)

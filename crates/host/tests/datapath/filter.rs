@@ -1,5 +1,5 @@
 use portcullis_core::Protocol;
-use portcullis_host::datapath::{Datapath, Interface, Mode};
+use portcullis_host::datapath::{Datapath, Interface, Mode, Synced};
 use portcullis_testkit::Failure::TimedOut;
 use portcullis_testkit::{Host, Target, can_connect, connect, link};
 
@@ -153,6 +153,44 @@ fn interfaces_that_go_and_come_back_are_told() {
     assert_eq!(sync(), "to-client to-server");
     assert!(can_connect(&client, "198.18.0.2", Target::Icmp));
     assert!(!can_connect(&client, "198.18.0.2", TCP));
+}
+
+/// An interface was away, and nobody saw it: some kernels have nothing on the one that came in its place.
+#[test]
+fn an_interface_that_was_away_while_nobody_looked() {
+    let (node, client, server) = bridged();
+    let _serving = server.serve(80);
+    let limited = |range: &str| web("198.18.0.2", &[range], &[]);
+    let mut datapath = on(&node, Datapath::open).unwrap();
+    let interfaces = ["to-client", "to-server"].map(interface);
+    on(&node, || datapath.sync(Mode::Filter, &interfaces, [limited("192.0.2.0/24")])).unwrap();
+    assert!(!can_connect(&client, "198.18.0.2", TCP));
+    let away = || {
+        node.run("ip link delete to-client");
+        if node.run("nft list table inet portcullis").contains("ingress_to-client") {
+            node.nft("delete chain inet portcullis ingress_to-client");
+        }
+        link(&client, &["198.18.0.10/24", "2001:db8:9::10/64"], &node, &[]);
+        node.run("ip link set to-client master bridge");
+        assert!(can_connect(&client, "198.18.0.2", TCP), "nothing filters there");
+    };
+    away();
+    assert!(on(&node, || datapath.change([], [])).unwrap().rules);
+    assert_eq!(datapath.in_force(), ["to-client", "to-server"]);
+    assert!(can_connect(&client, "198.18.0.2", Target::Icmp));
+    assert!(!can_connect(&client, "198.18.0.2", TCP));
+    assert_eq!(on(&node, || datapath.change([], [])).unwrap(), Synced::default(), "once");
+    // Together with what else is to be changed.
+    away();
+    on(&node, || datapath.change([limited("198.18.0.0/24")], [])).unwrap();
+    assert!(can_connect(&client, "198.18.0.2", TCP));
+    on(&node, || datapath.change([limited("192.0.2.0/24")], [])).unwrap();
+    assert!(!can_connect(&client, "198.18.0.2", TCP));
+    away();
+    let at = limited("192.0.2.0/24").place();
+    on(&node, || datapath.change([], [at])).unwrap();
+    assert!(can_connect(&client, "198.18.0.2", TCP));
+    assert_eq!(datapath.frontends().count(), 0);
 }
 
 #[test]

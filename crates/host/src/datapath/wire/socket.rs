@@ -141,19 +141,18 @@ pub(crate) struct Listener {
 
 /// The group of those who hear of changes of nftables, as a bit.
 const CHANGES: u32 = 1 << 6;
-/// Room for what a large batch of anybody changes.
-const HEARING: usize = 16 << 20;
 /// How long is waited for news.
 const PATIENCE: i64 = 1;
 /// So much is heard at once at most: somebody may never stop.
 const AT_ONCE: usize = 4096;
 
 impl Listener {
-    pub(crate) fn open() -> io::Result<Self> {
+    /// Listens, with so much room for what was not heard yet.
+    pub(crate) fn open(room: usize) -> io::Result<Self> {
         let socket = raw()?;
-        if setsockopt(&socket, sockopt::RcvBufForce, &HEARING).is_err() {
+        if setsockopt(&socket, sockopt::RcvBufForce, &room).is_err() {
             // What is more than the system allows is cut to that.
-            let _ = setsockopt(&socket, sockopt::RcvBuf, &HEARING);
+            let _ = setsockopt(&socket, sockopt::RcvBuf, &room);
         }
         setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::seconds(PATIENCE))?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, CHANGES))?;

@@ -130,6 +130,8 @@ pub enum Refusal {
 pub struct Claims {
     policy: Policy,
     here: Here,
+    /// What one gets who does not say where it wants to be reached.
+    usual: BTreeSet<IpAddr>,
     asked: BTreeMap<Name, Claim>,
     /// Who asks for a port of an address: mostly one.
     askers: HashMap<(IpAddr, Port), Vec<Name>>,
@@ -143,9 +145,11 @@ pub struct Claims {
 impl Claims {
     /// Nobody asks for anything.
     pub fn new(policy: Policy, here: Here) -> Self {
+        let usual = usual(&policy.selection, &here);
         Claims {
             policy,
             here,
+            usual,
             asked: BTreeMap::new(),
             askers: HashMap::new(),
             node_ports: HashMap::new(),
@@ -262,6 +266,7 @@ impl Claims {
         if self.here == here {
             return BTreeSet::new();
         }
+        self.usual = usual(&self.policy.selection, &here);
         self.here = here;
         let before = std::mem::take(&mut self.shares);
         self.askers.clear();
@@ -288,15 +293,15 @@ impl Claims {
 
     /// The addresses that somebody asks for and that this node has.
     fn candidates(&self, claim: &Claim) -> BTreeSet<IpAddr> {
-        let (selection, interfaces) = (&self.policy.selection, &self.here.interfaces);
-        let mut all = if let Some(entries) = &claim.at {
-            selection.chosen(entries, interfaces)
-        } else {
-            let also: Vec<Entry> = self.here.also.iter().copied().map(Entry::Address).collect();
-            &selection.external(interfaces) | &selection.chosen(&also, interfaces)
-        };
-        all.retain(|address| claim.families.contains(&Family::of(*address)));
-        all
+        let is_of_family = |address: &IpAddr| claim.families.contains(&Family::of(*address));
+        match &claim.at {
+            Some(entries) => {
+                let mut all = self.policy.selection.chosen(entries, &self.here.interfaces);
+                all.retain(is_of_family);
+                all
+            }
+            None => self.usual.iter().copied().filter(is_of_family).collect(),
+        }
     }
 
     /// Enters somebody's claim: what the node needs itself is refused at once, the rest is asked for.
@@ -404,4 +409,10 @@ impl Claims {
             }
         }
     }
+}
+
+/// The host's own addresses, which are those of its interfaces and of the API server, wherever that is here.
+fn usual(selection: &Selection, here: &Here) -> BTreeSet<IpAddr> {
+    let also: Vec<Entry> = here.also.iter().copied().map(Entry::Address).collect();
+    &selection.external(&here.interfaces) | &selection.chosen(&also, &here.interfaces)
 }

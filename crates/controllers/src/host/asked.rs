@@ -25,15 +25,16 @@ pub(super) fn name(service: &Service) -> Name {
 
 /// What a Service asks for.
 pub(super) fn claim(service: &Service) -> Claim {
-    let spec = service.spec.clone().unwrap_or_default();
+    let none = ServiceSpec::default();
+    let spec = service.spec.as_ref().unwrap_or(&none);
     let created = service.metadata.creation_timestamp.as_ref();
     Claim {
         created: created.map_or(i64::MAX, |time| time.0.as_second()),
-        ports: all_ports(&spec),
-        at: entries(service, &spec),
-        families: families(&spec),
+        ports: all_ports(spec),
+        at: entries(service, spec),
+        families: families(spec),
         held: held(service),
-        node_ports: node_ports(&spec),
+        node_ports: node_ports(spec),
     }
 }
 

@@ -64,14 +64,17 @@ pub(super) enum Kept {
 
 /// What is to be said of a Service, by what all nodes give it.
 pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Verdict {
-    let claim = claim(service);
+    // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
+    let waiting = (mode == Mode::Filter && limits(service)).then(|| claim(service));
     let mut reached = BTreeSet::new();
     let mut settling = BTreeSet::new();
     let mut waits = BTreeSet::new();
     for one in given {
-        // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
         let is_set = one.knows && one.datapath.problem.is_none() && one.has(mode) && !one.started_anew;
-        let ready = mode != Mode::Filter || !limits(service) || is_set;
+        let Some(claim) = waiting.as_ref().filter(|_| !is_set) else {
+            reached.extend(&one.share.addresses);
+            continue;
+        };
         for address in &one.share.addresses {
             let has = |port: &Port| claim.holds(*address, *port);
             // What it has is kept to by what was set before, unless that is gone.
@@ -82,7 +85,7 @@ pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Ver
                 && claim.holds_some(*address)
                 && one.datapath.problem.is_none()
                 && !one.is_late;
-            if ready || stays {
+            if stays {
                 reached.insert(*address);
             } else if settles {
                 reached.insert(*address);

@@ -10,6 +10,8 @@ use crate::{on, row};
 
 /// So many changes of each kind are measured.
 const CHANGES: u32 = 500;
+/// So many come together.
+const TOGETHER: u32 = 1200;
 /// Limits: all frontends in a kernel that has none; one change, at the median and for 99 of 100 as well; and memory.
 const FIRST: Duration = Duration::from_secs(2);
 const CHANGE: Duration = Duration::from_millis(5);
@@ -52,6 +54,25 @@ pub(crate) fn measure(count: u32) {
         let mut times = on(&node, || times(|round| changed_one(datapath.change([changed(round + 2)], []))));
         report(what, &mut times);
     }
+    // An address that comes with as many Services.
+    let mut together = Vec::new();
+    for round in 0..5 {
+        let come: Vec<Frontend> =
+            (0..TOGETHER).map(|number| frontend(200_000 + round * TOGETHER + number, 24, 2)).collect();
+        let start = Instant::now();
+        on(&node, || datapath.change(come, [])).unwrap();
+        together.push(start.elapsed());
+    }
+    let what = format!("{TOGETHER} frontends more at once");
+    row(
+        &what,
+        &format!(
+            "{:.1} ms, one {:.3} ms",
+            millis(median(&mut together)),
+            millis(median(&mut together)) / f64::from(TOGETHER)
+        ),
+        "",
+    );
     // Flows to endpoints that are gone are looked for among all that the machine tracks.
     let udp = |endpoints: u32| of_protocol(Protocol::UDP, 1, 1, 24, endpoints);
     on(&node, || datapath.change([udp(2)], [])).unwrap();

@@ -27,6 +27,11 @@ impl Backoff {
         self.not_before = Some(Instant::now() + pause);
     }
 
+    /// Whether it failed, and has not been well since.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failures > 0
+    }
+
     pub(crate) fn succeeded(&mut self) {
         *self = Self::default();
     }

@@ -45,8 +45,8 @@ pub enum Error {
     /// HAProxy does not take the file.
     #[error(transparent)]
     Refused(Problem),
-    /// It ended.
-    #[error("{program} does not run, and is started again in {again:?}: {said}")]
+    /// It ended. The words are the same from one moment to the next: they are told where every change is news.
+    #[error("{program} does not run, and is tried again at least twice a minute: {said}")]
     Ended {
         /// What.
         program: &'static str,
@@ -83,6 +83,14 @@ pub enum Error {
 }
 
 impl Error {
+    /// What is wrong, with what the system said of it.
+    pub fn in_full(&self) -> String {
+        match std::error::Error::source(self) {
+            Some(source) => format!("{self} ({source})"),
+            None => self.to_string(),
+        }
+    }
+
     pub(crate) fn file(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::File { what, path: path.into(), source }
     }

@@ -48,6 +48,8 @@ const LONGEST_DIRECTORY: usize = 80;
 const START: Duration = Duration::from_secs(60);
 /// Between two looks at something that is about to happen.
 const PAUSE: Duration = Duration::from_millis(5);
+/// So many looks without an answer, and it is taken to serve nobody. A process that runs may miss one.
+const ENOUGH: u8 = 2;
 /// What is wanted is reached in three rounds, or has to be waited for.
 const ROUNDS: usize = 8;
 
@@ -64,6 +66,8 @@ pub struct Instance {
     starts: Backoff,
     reloads: Backoff,
     processes: Option<Processes>,
+    /// How often in a row nobody was found to answer.
+    misses: u8,
     /// The files of ranges, and what the worker of this number has of them.
     ranges: BTreeMap<String, String>,
     has: Option<(u32, BTreeMap<String, BTreeSet<String>>)>,
@@ -101,6 +105,7 @@ impl Instance {
             starts: Backoff::default(),
             reloads: Backoff::default(),
             processes: None,
+            misses: ENOUGH,
             ranges,
             has: None,
             was_up: BTreeSet::new(),
@@ -118,6 +123,11 @@ impl Instance {
     /// The process that has HAProxy's workers, as it was last seen.
     pub fn process(&self) -> Option<u32> {
         self.processes.as_ref().map(|processes| processes.master)
+    }
+
+    /// Whether it can be counted on to serve: it answered when it was looked at last, or runs and missed that one look.
+    pub fn is_there(&self) -> bool {
+        self.misses < ENOUGH
     }
 
     /// Makes HAProxy do what is wanted, as far as that goes without waiting: for checks to pass, for connections to end.
@@ -239,7 +249,15 @@ impl Instance {
 
     async fn look_at_all(&mut self) -> Result<Look, Error> {
         let text = self.read_file()?;
-        let processes = self.ask_processes().await?.filter(|processes| processes.current.is_some());
+        let processes = match self.ask_processes().await {
+            Ok(processes) => processes.filter(|processes| processes.current.is_some()),
+            Err(problem) => {
+                self.misses = self.misses.saturating_add(1);
+                return Err(problem);
+            }
+        };
+        // What does not run needs no second look.
+        self.misses = if processes.is_some() { 0 } else { ENOUGH };
         let mut ours: BTreeSet<u32> = BTreeSet::new();
         for known in [&processes, &self.processes].into_iter().flatten() {
             // A worker outlives its master by a moment, and so does its hold on its ports.
@@ -475,10 +493,12 @@ impl Instance {
         if let Some((child, since)) = &mut self.child
             && let Ok(Some(_)) = child.try_wait()
         {
+            // One that was well is back at once: a shared address need not go for that.
             if since.elapsed() > WELL {
                 self.starts.succeeded();
+            } else {
+                self.starts.failed();
             }
-            self.starts.failed();
             self.child = None;
         }
         let ended = |again| Error::Ended { program: "HAProxy", again, said: last_words(&self.log()) };

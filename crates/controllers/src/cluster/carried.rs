@@ -27,10 +27,10 @@ pub(super) struct Carried<'a> {
 /// Where it is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Address<'a> {
-    /// There.
+    /// There: machines know of it by this.
     Given(String),
-    /// Where it was: what is asked for now is refused.
-    AsBefore,
+    /// There as soon as a machine carries it, which may be refused.
+    Asked(String),
     /// Wherever its machines are.
     OfMachines,
     /// Nowhere yet, for this reason.
@@ -53,7 +53,7 @@ impl Carried<'_> {
         if is_current && works.len() == current.len() {
             status.allowed_source_ranges.clone_from(&self.assignment.allowed_source_ranges);
         }
-        self.conditions(&mut status, &current, is_current, works.len());
+        self.conditions(&mut status, is_current, works.len());
         status
     }
 
@@ -186,8 +186,11 @@ impl Carried<'_> {
     fn address(&self, current: &[&Instance]) -> String {
         match &self.address {
             Address::Given(address) => address.clone(),
+            Address::Asked(address) if current.iter().any(|instance| instance.problem.is_none()) => {
+                address.clone()
+            }
             // What is not known for a moment is no reason to take away what clients use.
-            Address::AsBefore | Address::Awaited(_) => self.status.address.clone(),
+            Address::Asked(_) | Address::Awaited(_) => self.status.address.clone(),
             Address::OfMachines => {
                 let mut addresses: Vec<(&str, &String)> = current
                     .iter()
@@ -208,13 +211,7 @@ impl Carried<'_> {
         }
     }
 
-    fn conditions(
-        &self,
-        status: &mut InfrastructureStatus,
-        current: &[&Instance],
-        is_current: bool,
-        works: usize,
-    ) {
+    fn conditions(&self, status: &mut InfrastructureStatus, is_current: bool, works: usize) {
         let exists = status.initialization.provisioned && !status.address.is_empty();
         let active = status.members.iter().filter(|member| member.status == "active").count();
         let cut_off = self.cut_off();
@@ -230,8 +227,9 @@ impl Carried<'_> {
                 &Time(self.now),
             );
         };
-        let problems: Vec<String> = current
-            .iter()
+        // One that cannot do anything says so of what it was asked for before.
+        let live = self.status.instances.iter().filter(|instance| self.live.contains(&instance.name));
+        let problems: Vec<String> = live
             .filter_map(|instance| Some(format!("{}: {}", instance.name, instance.problem.as_ref()?)))
             .collect();
         let (is_ready, reason, message) = if let Address::Awaited(why) = self.address {
@@ -283,8 +281,18 @@ mod tests {
     use portcullis_kube_api::cluster::condition;
     use serde_json::{Value, json};
 
-    #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
     fn put_together(members: Value, instances: Value, live: &[&str], now: i64) -> InfrastructureStatus {
+        put_together_at(Address::OfMachines, members, instances, live, now)
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
+    fn put_together_at(
+        address: Address<'_>,
+        members: Value,
+        instances: Value,
+        live: &[&str],
+        now: i64,
+    ) -> InfrastructureStatus {
         let assignment: Assignment = serde_json::from_value(
             json!({"loadBalancer": "lb", "members": members, "allowedSourceRanges": ["10.0.0.0/8"]}),
         )
@@ -297,7 +305,7 @@ mod tests {
             assignment: &assignment,
             pool: "default",
             live: &live,
-            address: Address::OfMachines,
+            address,
             status: &status,
             now: Timestamp::from_second(now).unwrap(),
         }
@@ -452,5 +460,41 @@ mod tests {
         assert_eq!(put_together(serves.clone(), both.clone(), &["a", "bb"], 0).address, "192.0.2.2");
         assert_eq!(put_together(serves.clone(), both, &["a"], 0).address, "192.0.2.1", "its machine is gone");
         assert_eq!(put_together(serves, json!([]), &[], 0).address, "192.0.2.2", "nothing is known");
+    }
+    #[test]
+    fn an_address_that_is_asked_for_is_told_when_a_machine_carries_it() {
+        let wrong = |name: &str, generation: i64| json!({"name": name, "observedGeneration": generation, "problem": "the same virtual router id"});
+        let fine = |name: &str, generation: i64| instance(name, generation, "active", None);
+        for (instances, expected) in [
+            (json!([wrong("a", 3), wrong("bb", 3)]), "192.0.2.2"),
+            (json!([fine("a", 2), fine("bb", 2)]), "192.0.2.2"),
+            (json!([wrong("a", 3), fine("bb", 2)]), "192.0.2.2"),
+            (json!([wrong("a", 3), fine("away", 3)]), "192.0.2.2"),
+            (json!([]), "192.0.2.2"),
+            (json!([wrong("a", 3), fine("bb", 3)]), "192.0.2.9"),
+        ] {
+            let asked = Address::Asked("192.0.2.9".to_owned());
+            let status = put_together_at(asked, json!([]), instances.clone(), &["a", "bb"], 0);
+            assert_eq!(status.address, expected, "{instances}");
+        }
+    }
+
+    #[test]
+    fn a_machine_that_does_nothing_is_named_with_why() {
+        let both = json!([{"name": "m", "duty": "Leave"}, {"name": "n", "duty": "Serve"}]);
+        let mut stuck = says("b", ["removed", "adding"], None);
+        stuck["problem"] = json!("HAProxy does not run");
+        stuck["observedGeneration"] = json!(2);
+        let instances = json!([says("a", ["removed", "active"], None), stuck]);
+        let status = put_together(both.clone(), instances, &["a", "b"], 0);
+        let ready = condition(&status.conditions, "Ready").unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("True", "CarriedInPart"));
+        assert_eq!(ready.message, "b: HAProxy does not run");
+        let found = [&status.members[0].status, &status.members[1].status];
+        assert_eq!(found, ["draining", "active"], "it has not done what was asked for last");
+        let alone = put_together(both, json!([stuck]), &["b"], 0);
+        let ready = condition(&alone.conditions, "Ready").unwrap();
+        assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("False", "Problem"));
+        assert_eq!(ready.message, "b: HAProxy does not run");
     }
 }

@@ -22,7 +22,6 @@ use serde_json::json;
 use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
-use super::agent::is_refused;
 use super::carried::{Address, Carried};
 use super::conditions;
 use super::infrastructure::write_status;
@@ -203,9 +202,7 @@ impl Context {
         let live = self.live(pool, &object);
         let claimed;
         let address = match (object.spec.addresses.first(), &object.spec.address_from) {
-            // Machines say what is wrong.
-            (Some(_), _) if is_refused(&object) => Address::AsBefore,
-            (Some(address), _) => Address::Given(address.clone()),
+            (Some(address), _) => Address::Asked(address.clone()),
             (None, Some(from)) => {
                 claimed = self.claim(&object, from, &assignment.cluster_name).await?;
                 match &claimed {

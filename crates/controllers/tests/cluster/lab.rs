@@ -1,7 +1,12 @@
 //! A machine that carries traffic by `HAProxy`, and who talks through it: real packets in network namespaces.
 
 use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use std::process::Command;
 
+use kube::Client;
 use portcullis_controllers::cluster::{
     Carrier, HaProxyAgent, HaProxyAgentSettings, HaProxyController, HaProxySettings, Sharing,
 };
@@ -89,13 +94,52 @@ impl Drop for Agent {
 pub(crate) struct Place {
     _leashes: [Leash; 2],
     pub(crate) scratch: Scratch,
+    program: PathBuf,
 }
 
 impl Place {
     pub(crate) fn new() -> Self {
         let scratch = Scratch::new().unwrap();
         let leashes = [Leash::new(scratch.path()), Leash::new(&scratch.path().join("shared"))];
-        Place { _leashes: leashes, scratch }
+        let program = Settings::new(scratch.path()).program;
+        Place { _leashes: leashes, scratch, program }
+    }
+
+    /// One whose `HAProxy` may break.
+    pub(crate) fn fragile() -> Self {
+        let place = Place::new();
+        let program = place.scratch.path().join("program");
+        symlink(&place.program, &program).unwrap();
+        Place { program, ..place }
+    }
+
+    /// From now on it does not start, and says this.
+    pub(crate) fn break_haproxy(&self, words: &str) {
+        std::fs::remove_file(&self.program).unwrap();
+        std::fs::write(&self.program, format!("#!/bin/sh\necho '{words}' >&2\nexit 1\n")).unwrap();
+        std::fs::set_permissions(&self.program, Permissions::from_mode(0o700)).unwrap();
+    }
+
+    /// It starts again.
+    pub(crate) fn mend_haproxy(&self) {
+        std::fs::remove_file(&self.program).unwrap();
+        symlink(Settings::new(self.scratch.path()).program, &self.program).unwrap();
+    }
+
+    /// Ends `HAProxy` with all of its workers.
+    pub(crate) fn kill_haproxy(&self) {
+        self.kill("haproxy.pid");
+    }
+
+    /// Ends keepalived, which leaves its addresses.
+    pub(crate) fn kill_keepalived(&self) {
+        self.kill("shared/process.pid");
+    }
+
+    fn kill(&self, file: &str) {
+        let pid = std::fs::read_to_string(self.scratch.path().join(file)).unwrap();
+        let group = format!("-{}", pid.trim());
+        assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success());
     }
 }
 
@@ -118,6 +162,19 @@ pub(crate) async fn carrying(
     start(scene, host, (name, scene.name), sharing, Selection::usual(), place).await
 }
 
+/// The same where nobody answers for the API.
+pub(crate) fn carrying_alone(
+    scene: &Scene,
+    host: &Host,
+    name: &str,
+    sharing: Option<Sharing>,
+    place: &Place,
+) -> Agent {
+    let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+    let nobody = Client::try_from(config).unwrap();
+    start_with(nobody, scene, host, (name, scene.name), sharing, Selection::usual(), place)
+}
+
 /// An agent on a machine of another pool than the scene's own.
 pub(crate) async fn carrying_of(scene: &Scene, host: &Host, name: &str, pool: &str, place: &Place) -> Agent {
     start(scene, host, (name, pool), None, Selection::usual(), place).await
@@ -126,12 +183,24 @@ pub(crate) async fn carrying_of(scene: &Scene, host: &Host, name: &str, pool: &s
 async fn start(
     scene: &Scene,
     host: &Host,
+    of: (&str, &str),
+    sharing: Option<Sharing>,
+    selection: Selection,
+    place: &Place,
+) -> Agent {
+    start_with(client(scene.kubernetes).await, scene, host, of, sharing, selection, place)
+}
+
+fn start_with(
+    client: Client,
+    scene: &Scene,
+    host: &Host,
     (name, pool): (&str, &str),
     sharing: Option<Sharing>,
     selection: Selection,
     place: &Place,
 ) -> Agent {
-    let settings = Settings::new(place.scratch.path());
+    let settings = Settings { program: place.program.clone(), ..Settings::new(place.scratch.path()) };
     let carrier = Namespace::run(host, || Carrier::start(settings)).unwrap();
     let settings = HaProxyAgentSettings {
         flavour: Flavour::Own,
@@ -143,7 +212,7 @@ async fn start(
         selection,
         tuning: Tuning::default(),
     };
-    let agent = HaProxyAgent::new(client(scene.kubernetes).await, carrier, settings);
+    let agent = HaProxyAgent::new(client, carrier, settings);
     Agent { task: tokio::spawn(agent.run(|_| {})) }
 }
 

@@ -11,7 +11,8 @@ use portcullis_testkit::talk::{Backend, Held, Load, ask};
 use serde_json::{Value, json};
 
 use crate::lab::{
-    Agent, FRONT, Lab, PORT, Place, Street, agent, carrying, controller, listeners, machine, on_machines,
+    Agent, FRONT, Lab, PORT, Place, Street, agent, carrying, carrying_alone, controller, listeners, machine,
+    on_machines,
 };
 use crate::scene::{Scene, client};
 
@@ -251,12 +252,31 @@ async fn haproxy_that_is_killed_is_back() {
     let place = Place::new();
     let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
     scene.until("it serves", || scene.status("lb", "fault-a").as_deref() == Some("active"));
-    let pid = std::fs::read_to_string(place.scratch.path().join("haproxy.pid")).unwrap();
-    let killed =
-        std::process::Command::new("kill").args(["-KILL", "--", &format!("-{}", pid.trim())]).status();
-    assert!(killed.unwrap().success());
+    place.kill_haproxy();
     scene
         .until("it is back", || ask(&lab.client, "192.0.2.1", FRONT).is_ok_and(|answer| answer == "fault-a"));
+}
+
+/// How the machines of the load balancer share an address.
+fn sharing(interface: &str, priority: u8) -> Sharing {
+    Sharing {
+        interface: interface.to_owned(),
+        priority,
+        peers: Vec::new(),
+        interval: Duration::from_millis(200),
+    }
+}
+
+/// What each machine says of the load balancer.
+fn instances(scene: &Scene) -> Vec<Value> {
+    let found = scene.get("haproxyloadbalancer", "lb");
+    found["status"]["instances"].as_array().cloned().unwrap_or_default()
+}
+
+/// The machines that have its address.
+fn holders(scene: &Scene) -> Vec<String> {
+    let holding = instances(scene).into_iter().filter(|instance| instance["holdsAddress"] == true);
+    holding.map(|instance| instance["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -270,24 +290,14 @@ async fn a_pair_of_machines_has_no_single_point_of_failure() {
     scene.control_plane("c", "lb", "member", "192.0.2.20");
     on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": ["192.0.2.100"]}));
     let places = [Place::new(), Place::new()];
-    let shared = |priority| Sharing {
-        interface: "to-switch".to_owned(),
-        priority,
-        peers: Vec::new(),
-        interval: Duration::from_millis(200),
-    };
+    let shared = |priority| sharing("to-switch", priority);
     let _controllers = (scene.look_after().await, controller(&scene).await);
     let mut agents = vec![
         carrying(&scene, &machines[0], "first", Some(shared(150)), &places[0]).await,
         carrying(&scene, &machines[1], "second", Some(shared(100)), &places[1]).await,
     ];
     scene.until("it serves", || scene.status("lb", "member").as_deref() == Some("active"));
-    let holders = || {
-        let found = scene.get("haproxyloadbalancer", "lb");
-        let instances = found["status"]["instances"].as_array().cloned().unwrap_or_default();
-        let holding = instances.into_iter().filter(|instance| instance["holdsAddress"] == true);
-        holding.map(|instance| instance["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
-    };
+    let holders = || holders(&scene);
     scene.until("one of them has the address", || holders().len() == 1);
     let holder = usize::from(holders() == ["second"]);
     assert_eq!(ask(&visitor, "192.0.2.100", FRONT).unwrap(), "member");
@@ -300,4 +310,146 @@ async fn a_pair_of_machines_has_no_single_point_of_failure() {
     });
     let other = ["second", "first"][holder].to_owned();
     scene.until("that is told", || holders().contains(&other));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_address_leaves_a_machine_whose_haproxy_does_not_start() {
+    let scene = Scene::new("machines-unfit");
+    let street = Street::new();
+    let (visitor, members) =
+        (street.join("client", 10), [street.join("member", 20), street.join("leaves", 21)]);
+    let _backends = members.each_ref().map(|host| Backend::start(host, PORT));
+    let machines = [street.join("first", 1), street.join("second", 2)];
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "member", "192.0.2.20");
+    scene.control_plane("c", "lb", "leaves", "192.0.2.21");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": ["192.0.2.100"]}));
+    let places = [Place::fragile(), Place::fragile()];
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let names = ["first", "second"];
+    let shared = |number: usize| Some(sharing("to-switch", [150, 100][number]));
+    let mut agents = [
+        carrying(&scene, &machines[0], names[0], shared(0), &places[0]).await,
+        carrying(&scene, &machines[1], names[1], shared(1), &places[1]).await,
+    ];
+    for name in ["member", "leaves"] {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    scene.until("both carry it", || scene.condition("lb", "InfrastructureReady").0 == "True Carried");
+    scene.until("one of them has the address", || holders(&scene).len() == 1);
+    let holder = usize::from(holders(&scene) == ["second"]);
+    // One that is back at once keeps it; what was found running counts as well.
+    agents[holder] =
+        carrying(&scene, &machines[holder], names[holder], shared(holder), &places[holder]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    places[holder].kill_haproxy();
+    scene.until("it is back", || ask(&visitor, "192.0.2.100", FRONT).is_ok());
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(holders(&scene), [names[holder]]);
+
+    places[holder].break_haproxy("the disk is broken");
+    places[holder].kill_haproxy();
+    scene.until("the other one has it", || {
+        ask(&visitor, "192.0.2.100", FRONT).is_ok_and(|answer| answer == "member" || answer == "leaves")
+    });
+    scene.until("that is told", || holders(&scene) == [names[1 - holder]]);
+    scene.until("and why", || {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        let start = format!("{}: HAProxy does not run", names[holder]);
+        state == "True CarriedInPart" && message.starts_with(&start) && message.contains("the disk is broken")
+    });
+    assert_eq!(scene.status("lb", "member").as_deref(), Some("active"), "the other one sends to it");
+    // It has not done what is asked for now, and nobody says that it has.
+    scene.kubectl(&["delete", "machine", "leaves", "--wait=false"]);
+    scene.until("the other one is done with it", || {
+        let other = instances(&scene).into_iter().find(|instance| instance["name"] == names[1 - holder]);
+        let members = other.unwrap_or_default()["members"].as_array().cloned().unwrap_or_default();
+        members.iter().any(|member| member["name"] == "leaves" && member["status"] == "removed")
+    });
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(scene.status("lb", "leaves").as_deref(), Some("draining"));
+    assert!(scene.condition("lb", "InfrastructureReady").1.contains("the disk is broken"));
+    places[holder].mend_haproxy();
+    scene.until("all is well", || scene.condition("lb", "InfrastructureReady").0 == "True Carried");
+    scene.until("it may go", || scene.get("machine", "leaves") == Value::Null);
+    assert_eq!(ask(&visitor, "192.0.2.100", FRONT).unwrap(), "member");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_address_that_cannot_be_shared_keeps_nothing_else_from_going_on() {
+    let scene = Scene::new("machines-unshared");
+    let street = Street::new();
+    let visitor = street.join("client", 10);
+    let members = [street.join("one", 20), street.join("two", 21)];
+    let _backends = members.each_ref().map(|host| Backend::start(host, PORT));
+    let edge = street.join("edge", 1);
+    // As somebody does by hand who needs it now.
+    edge.run("ip address add 192.0.2.100/32 dev to-switch");
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "one", "192.0.2.20");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": ["192.0.2.100"]}));
+    let place = Place::new();
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let _agent = carrying(&scene, &edge, "edge", Some(sharing("to-swicth", 100)), &place).await;
+    scene.until("that is told", || {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        state == "False Problem" && message.starts_with("edge: ") && message.contains("to-swicth")
+    });
+    scene.until("connections pass", || ask(&visitor, "192.0.2.100", FRONT).is_ok());
+    scene.control_plane("c", "lb", "two", "192.0.2.21");
+    scene.until("who comes gets some", || {
+        (0..4).any(|_| ask(&visitor, "192.0.2.100", FRONT).is_ok_and(|answer| answer == "two"))
+    });
+    scene.until("it serves", || scene.status("lb", "two").as_deref() == Some("active"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn an_address_that_no_machine_takes_is_not_told() {
+    let scene = Scene::new("machines-clash");
+    let street = Street::new();
+    let edge = street.join("edge", 1);
+    scene.cluster("c", json!({}), json!({}));
+    let place = Place::new();
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let _agent = carrying(&scene, &edge, "edge", Some(sharing("to-switch", 100)), &place).await;
+    let address = |name: &str| scene.get("haproxyloadbalancer", name)["status"]["address"].clone();
+    for (name, asked) in [("other", "192.0.2.77"), ("lb", "192.0.2.100")] {
+        on_machines(&scene, name, json!({"listeners": listeners()}), json!({"addresses": [asked]}));
+        scene.until("it is carried", || address(name) == asked);
+    }
+    scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"addresses": ["198.51.100.77"]}}));
+    scene.until("why not is told", || {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        state == "False Problem" && message.contains("spec.virtualRouterID")
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(address("lb"), "192.0.2.100", "where it still is");
+    scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"virtualRouterID": 78}}));
+    scene.until("it is there", || address("lb") == "198.51.100.77");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn after_a_power_cut_traffic_passes_before_the_api_answers() {
+    let scene = Scene::new("machines-dark");
+    let street = Street::new();
+    let (visitor, member) = (street.join("client", 10), street.join("member", 20));
+    let _backend = Backend::start(&member, PORT);
+    let edge = street.join("edge", 1);
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "member", "192.0.2.20");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": ["192.0.2.100"]}));
+    let place = Place::new();
+    let shared = || Some(sharing("to-switch", 100));
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let agent = carrying(&scene, &edge, "edge", shared(), &place).await;
+    scene.until("it serves", || ask(&visitor, "192.0.2.100", FRONT).is_ok_and(|answer| answer == "member"));
+    drop(agent);
+    place.kill_haproxy();
+    place.kill_keepalived();
+    edge.run("ip address del 192.0.2.100/32 dev to-switch");
+    assert!(ask(&visitor, "192.0.2.100", FRONT).is_err());
+    let before = instances(&scene);
+    let _agent = carrying_alone(&scene, &edge, "edge", shared(), &place);
+    scene.until("it serves", || ask(&visitor, "192.0.2.100", FRONT).is_ok_and(|answer| answer == "member"));
+    assert_eq!(instances(&scene), before);
 }

@@ -82,7 +82,7 @@ impl Keepalived {
             self.has_read = false;
         }
         match self.running() {
-            None => self.start_keepalived(),
+            None => self.start_keepalived().await,
             Some(pid) if !self.has_read => {
                 self.has_read = true;
                 kill(pid, Signal::SIGHUP).map_err(|error| self.cannot_run(error.into()))
@@ -160,7 +160,7 @@ impl Keepalived {
         )))
     }
 
-    fn start_keepalived(&mut self) -> Result<(), Error> {
+    async fn start_keepalived(&mut self) -> Result<(), Error> {
         if let Some((child, since)) = &mut self.child
             && let Ok(Some(_)) = child.try_wait()
         {
@@ -171,10 +171,23 @@ impl Keepalived {
             self.child = None;
         }
         let log = self.path("keepalived.log");
+        let ended = |again| Error::Ended { program: "keepalived", again, said: last_words(&log) };
         if let Some(again) = self.starts.wait() {
-            return Err(Error::Ended { program: "keepalived", again, said: last_words(&log) });
+            return Err(ended(again));
         }
-        self.launch()
+        self.launch()?;
+        // One that ended before is not well because it was started.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while self.starts.has_failed() && !self.has_started() && Instant::now() < deadline {
+            sleep(PAUSE).await;
+            self.reap();
+            if self.running().is_none() {
+                self.child = None;
+                self.starts.failed();
+                return Err(ended(self.starts.wait().unwrap_or_default()));
+            }
+        }
+        Ok(())
     }
 
     fn launch(&mut self) -> Result<(), Error> {

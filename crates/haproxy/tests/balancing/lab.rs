@@ -126,6 +126,10 @@ impl Proxy {
         on(machine, || runtime.block_on(instance.stop())).unwrap();
     }
 
+    pub(crate) fn is_there(&self) -> bool {
+        self.instance.as_ref().unwrap().is_there()
+    }
+
     pub(crate) fn process(&self) -> u32 {
         self.instance.as_ref().unwrap().process().unwrap()
     }

@@ -25,6 +25,7 @@ fn haproxy_is_back_with_the_members_it_had() {
     let served = backends[0].served();
     kill(process);
     eventually("it is back", || proxy.try_apply(&now, SystemTime::now()).is_ok());
+    assert!(proxy.is_there());
     assert_ne!(proxy.process(), process);
     // Who was up is up at once.
     let seen = proxy.apply(&now);
@@ -81,9 +82,20 @@ fn what_cannot_be_started_is_told_and_tried_less_and_less() {
     assert!(matches!(said, Error::Ended { .. } | Error::Refused(_)), "{said}");
     let said = proxy.try_apply(&odd, SystemTime::now()).unwrap_err().to_string();
     assert!(said.contains("limit"), "{said}");
-    eventually("it starts once it can", || {
-        proxy.try_apply(&wanted(vec![web(vec![member(1)])]), SystemTime::now()).is_ok()
+    assert!(!proxy.is_there());
+    let good = wanted(vec![web(vec![member(1)])]);
+    eventually("it starts once it can", || proxy.try_apply(&good, SystemTime::now()).is_ok());
+    assert!(proxy.is_there());
+    // A change that it does not take changes nothing about that; that it ends does.
+    assert!(proxy.try_apply(&odd, SystemTime::now()).is_err());
+    assert!(proxy.is_there());
+    kill(proxy.process());
+    eventually("it has ended", || {
+        let _ = proxy.try_apply(&odd, SystemTime::now());
+        !proxy.is_there()
     });
+    let [first, second] = [(); 2].map(|()| proxy.try_apply(&odd, SystemTime::now()).unwrap_err().to_string());
+    assert_eq!(first, second, "the same is told in the same words");
 }
 
 #[test]

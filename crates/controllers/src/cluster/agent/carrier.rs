@@ -24,7 +24,18 @@ pub struct Carrier {
 struct Job {
     wanted: Wanted,
     shared: Vec<SharedAddress>,
-    done: oneshot::Sender<Result<Seen, Error>>,
+    done: oneshot::Sender<Outcome>,
+}
+
+/// How far it got with what it was to carry.
+#[derive(Debug)]
+pub(super) struct Outcome {
+    /// What `HAProxy` does, where it can be asked.
+    pub(super) seen: Option<Seen>,
+    /// What keeps `HAProxy` from what is wanted.
+    pub(super) problem: Option<Error>,
+    /// What keeps addresses from being shared.
+    pub(super) unshared: Option<Error>,
 }
 
 /// Why a machine cannot carry traffic.
@@ -63,12 +74,14 @@ impl Carrier {
                 };
                 let _ = ready.send(Ok(()));
                 while let Some(Job { wanted, shared, done }) = todo.recv().await {
-                    let carried = instance.apply(&wanted, SystemTime::now()).await;
+                    let (seen, problem) = match instance.apply(&wanted, SystemTime::now()).await {
+                        Ok(seen) => (Some(seen), None),
+                        Err(problem) => (what_runs(&mut instance, &problem).await, Some(problem)),
+                    };
                     // An address leads to where somebody answers.
                     // One that was refused a change still answers as it did before.
-                    let is_fit = instance.process().is_some();
-                    let shared = keepalived.apply(&shared, is_fit).await;
-                    let _ = done.send(carried.and_then(|seen| shared.map(|()| seen)));
+                    let unshared = keepalived.apply(&shared, instance.is_there()).await.err();
+                    let _ = done.send(Outcome { seen, problem, unshared });
                 }
             });
         };
@@ -88,13 +101,19 @@ impl Carrier {
     }
 
     /// Makes it so that what is wanted is carried, as far as that goes without waiting.
-    pub(super) async fn carry(
-        &self,
-        wanted: Wanted,
-        shared: Vec<SharedAddress>,
-    ) -> Option<Result<Seen, Error>> {
+    pub(super) async fn carry(&self, wanted: Wanted, shared: Vec<SharedAddress>) -> Option<Outcome> {
         let (done, result) = oneshot::channel();
         self.jobs.send(Job { wanted, shared, done }).ok()?;
         result.await.ok()
     }
+}
+
+/// What an `HAProxy` does that could not be changed. One that does not answer was waited for already.
+async fn what_runs(instance: &mut Instance, problem: &Error) -> Option<Seen> {
+    if !instance.is_there() || matches!(problem, Error::Silent { .. }) {
+        return None;
+    }
+    let seen = instance.look().await.ok()?;
+    // It may just have ended, and then nothing is known of its connections.
+    instance.is_there().then_some(seen)
 }

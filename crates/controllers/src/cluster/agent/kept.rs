@@ -1,11 +1,12 @@
 //! What this machine carried last, written down: what is refused or paused goes on so after another start, and so does what was
-//! moved to another management cluster, until this machine finds it there.
+//! moved to another management cluster, until this machine finds it there. All of it is carried while the API does not answer.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portcullis_kube_api::cluster::{HaProxyLoadBalancerSpec, is_moving_away};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
@@ -31,6 +32,7 @@ struct Form {
     namespace: String,
     name: String,
     generation: Option<i64>,
+    created: Option<Time>,
     address: String,
     spec: HaProxyLoadBalancerSpec,
     /// Whether it lives on elsewhere: that it is not here any more is no reason to end it.
@@ -109,6 +111,12 @@ impl Kept {
         missing.map(|(_, form)| Arc::new(form.object())).collect()
     }
 
+    /// All that this machine carried, for as long as nothing else is known.
+    pub(super) fn all(&self, pool: &str) -> Vec<Arc<HaProxyLoadBalancer>> {
+        let ours = self.forms.values().filter(|form| form.spec.pool() == pool);
+        ours.map(|form| Arc::new(form.object())).collect()
+    }
+
     /// Writes it down, if it is not yet.
     pub(super) fn save(&mut self) {
         if !self.is_new {
@@ -121,7 +129,8 @@ impl Kept {
             .and_then(|text| std::fs::write(&draft, text))
             .and_then(|()| std::fs::rename(&draft, &self.file));
         if let Err(problem) = written {
-            warn!(file = %self.file.display(), %problem, "what is carried could not be written down: it is lost with this process");
+            warn!(file = %self.file.display(), %problem, "what is carried could not be written down: until that is tried again with success, it is lost with this process");
+            return;
         }
         self.is_new = false;
     }
@@ -133,6 +142,7 @@ impl Form {
             namespace: object.namespace().to_owned(),
             name: object.name().to_owned(),
             generation: object.metadata.generation,
+            created: object.metadata.creation_timestamp.clone(),
             address: object.status.address.clone(),
             spec: object.spec.clone(),
             moved: false,
@@ -146,11 +156,12 @@ impl Form {
         object
     }
 
-    /// What was moved away, as if it were here.
+    /// What is not to be seen, as if it were here.
     fn object(&self) -> HaProxyLoadBalancer {
         let mut object: HaProxyLoadBalancer = Thing::default();
         object.0.metadata.namespace = Some(self.namespace.clone());
         object.0.metadata.name = Some(self.name.clone());
+        object.0.metadata.creation_timestamp.clone_from(&self.created);
         // By this it is known for what it is.
         let mark = ("clusterctl.cluster.x-k8s.io/delete-for-move".to_owned(), String::new());
         object.0.metadata.annotations = Some([mark].into_iter().collect());
@@ -184,7 +195,8 @@ mod tests {
     #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
     fn object(marks: Value, balance: &str) -> Arc<HaProxyLoadBalancer> {
         let object = json!({
-            "metadata": {"namespace": "a", "name": "lb", "generation": 7, "annotations": marks},
+            "metadata": {"namespace": "a", "name": "lb", "generation": 7, "annotations": marks,
+                "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {"balance": balance, "assignment": {"loadBalancer": "lb"}},
             "status": {"address": "192.0.2.1"},
         });
@@ -243,6 +255,36 @@ mod tests {
         kept.accept(&object(json!({}), "leastconn"));
         kept.save();
         assert!(kept.file.exists());
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_written_later() {
+        let place = Place::new("later");
+        let one = object(json!({}), "random");
+        let mut kept = Kept::read(&place.0);
+        kept.accept(&one);
+        std::fs::create_dir(place.0.join("carried.new")).unwrap();
+        kept.save();
+        assert!(!kept.file.exists(), "there is no way to");
+        std::fs::remove_dir(place.0.join("carried.new")).unwrap();
+        kept.accept(&one);
+        kept.save();
+        assert!(Kept::read(&place.0).has(&one));
+    }
+
+    #[test]
+    fn all_of_a_pool_is_known_without_the_api() {
+        let place = Place::new("all");
+        let one = object(json!({}), "random");
+        let mut kept = Kept::read(&place.0);
+        assert_eq!(kept.all("default").len(), 0);
+        kept.accept(&one);
+        kept.save();
+        let all = Kept::read(&place.0).all("default");
+        assert_eq!((all.len(), &all[0].spec, all[0].status.address.as_str()), (1, &one.spec, "192.0.2.1"));
+        assert_eq!(all[0].metadata.creation_timestamp, one.metadata.creation_timestamp);
+        assert!(all[0].metadata.creation_timestamp.is_some(), "who was there first is known");
+        assert_eq!(kept.all("other").len(), 0);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
 use portcullis_haproxy::vrrp::SharedAddress;
-use portcullis_haproxy::{BalancerId, BalancerSeen, Seen, Tuning};
+use portcullis_haproxy::{BalancerId, BalancerSeen, Error, Seen, Tuning};
 use portcullis_host::interfaces::{Interfaces, Selection};
 use portcullis_kube_api::cluster::{
     AssignedMember, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus, Instance,
@@ -23,11 +23,12 @@ use portcullis_kube_api::cluster::{
 };
 use serde_json::json;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
 pub use carrier::{Carrier, CarrierError};
 
+use self::carrier::Outcome;
 use self::kept::Kept;
 use super::haproxy::{HaProxyLoadBalancer, LIVE, POOL_LABEL, RENEW, kind};
 use super::shelf::{Key, Shelf, key};
@@ -89,6 +90,8 @@ impl Carrying {
 /// How often it is looked at: while something is on its way, and otherwise.
 const SOON: Duration = Duration::from_millis(250);
 const LATER: Duration = Duration::from_secs(2);
+/// For how long the API is waited for before what was carried last is carried: it may know better.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 impl HaProxyAgent {
     /// Carries traffic on a machine.
@@ -117,9 +120,14 @@ impl HaProxyAgent {
             changed.notify_one();
         });
         let carrying = async {
-            // Without the API it is not known what is to be carried: what is carried stays.
-            objects.ready().await;
             let mut interfaces = self.carrier.interfaces();
+            // Without the API it is not known what is to be carried: what is carried stays. After a power cut nothing is, and
+            // the API may be behind what this machine carries.
+            let mut patience = PATIENCE;
+            while timeout(patience, objects.ready()).await.is_err() {
+                self.carry_as_before(&kept, &mut tell).await;
+                patience = LATER;
+            }
             loop {
                 let next = self.round(&objects, &kept, &mut tell).await;
                 carries.notify_one();
@@ -138,6 +146,25 @@ impl HaProxyAgent {
         tokio::join!(watching, carrying, being_there);
     }
 
+    /// Has everything carried that was before.
+    async fn carry_as_before(&self, kept: &Mutex<Kept>, tell: &mut impl FnMut(Option<String>)) {
+        let wanted = {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut ours = kept.all(&self.settings.pool);
+            // Where nothing is written down, nothing is known of what runs.
+            if ours.is_empty() {
+                return;
+            }
+            sort(&mut ours);
+            wanted::wanted(&ours, &self.settings, &mut kept)
+        };
+        if let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared).await
+            && let Some(problem) = problems(&outcome)
+        {
+            tell(Some(problem));
+        }
+    }
+
     /// Has everything carried that is to be, and says so. Gives when it has to be looked at again.
     async fn round(
         &self,
@@ -151,28 +178,24 @@ impl HaProxyAgent {
             let is_ours = |object: &Arc<HaProxyLoadBalancer>| self.is_ours(object, &kept);
             let (mut ours, others): (Vec<_>, Vec<_>) = objects.all().into_iter().partition(is_ours);
             ours.extend(kept.still(&ours, &self.settings.pool));
-            // Where two want the same place, who was there first has it.
-            ours.sort_by_key(|object| {
-                (object.metadata.creation_timestamp.clone().map(|time| time.0), key(object))
-            });
+            sort(&mut ours);
             let wanted = wanted::wanted(&ours, &self.settings, &mut kept);
             kept.save();
             (ours, others, wanted)
         };
-        let Some(carried) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
-            tell(Some("the thread that carries traffic has ended".to_owned()));
+        let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
+            let why = "the thread that carries traffic has ended: restart the agent".to_owned();
+            self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
+            tell(Some(why));
             return Instant::now() + LATER;
         };
-        let seen = match carried {
-            Ok(seen) => {
-                tell(None);
-                seen
-            }
-            Err(problem) => {
-                warn!(%problem, "not everything is carried as it should be");
-                tell(Some(problem.to_string()));
-                return Instant::now() + LATER;
-            }
+        tell(problems(&outcome));
+        let why = outcome.problem.as_ref().map(Error::in_full);
+        let unshared = outcome.unshared.as_ref().map(Error::in_full);
+        let Some(seen) = outcome.seen else {
+            let why = why.unwrap_or_else(|| "HAProxy cannot be asked".to_owned());
+            self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
+            return Instant::now() + LATER;
         };
         let mut is_moving = seen.unfinished;
         for object in &ours {
@@ -180,10 +203,16 @@ impl HaProxyAgent {
             let of_it = seen.balancers.get(&id).cloned().unwrap_or_default();
             let form = wanted.forms.get(&key(object)).unwrap_or(object);
             let mut instance = self.instance(form, &of_it, &wanted.shared, &interfaces);
-            if let Some(why) = wanted.refused.get(&key(object)) {
+            if let Some(why) = &why {
+                // What was asked for last is not done.
+                instance.observed_generation = self.said(object).and_then(|said| said.observed_generation);
+                instance.problem = Some(why.clone());
+            } else if let Some(why) = wanted.refused.get(&key(object)) {
                 // That much was made of it.
                 instance.observed_generation = object.metadata.generation;
                 instance.problem = Some(why.clone());
+            } else if instance.problem.is_none() && self.shares(form) {
+                instance.problem.clone_from(&unshared);
             }
             is_moving |= instance
                 .members
@@ -194,6 +223,10 @@ impl HaProxyAgent {
             }
             self.say(objects, object, Some(&instance)).await;
         }
+        if why.is_some() {
+            // It may still have what is not for it any more.
+            return Instant::now() + LATER;
+        }
         for object in &others {
             self.say(objects, object, None).await;
         }
@@ -203,11 +236,42 @@ impl HaProxyAgent {
         Instant::now() + due.map_or(pause, |due| due.min(pause))
     }
 
+    /// Says of everything why it is not carried. What is known of members is what was seen last, but nobody is sent to any.
+    async fn say_what_is_wrong(
+        &self,
+        objects: &Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>,
+        ours: &[Arc<HaProxyLoadBalancer>],
+        interfaces: &Interfaces,
+        why: &str,
+    ) {
+        for object in ours.iter().filter(|object| !is_moving_away(object)) {
+            let mut instance = self.said(object).cloned().unwrap_or_default();
+            instance.name.clone_from(&self.settings.name);
+            instance.holds_address = holds_address(object, interfaces);
+            instance.problem = Some(why.to_owned());
+            for member in instance.members.iter_mut().filter(|member| member.status == "active") {
+                "adding".clone_into(&mut member.status);
+            }
+            self.say(objects, object, Some(&instance)).await;
+        }
+    }
+
+    /// What this machine said of a load balancer last.
+    fn said<'a>(&self, object: &'a HaProxyLoadBalancer) -> Option<&'a Instance> {
+        object.status.instances.iter().find(|said| said.name == self.settings.name)
+    }
+
+    /// Whether it needs addresses that machines share.
+    fn shares(&self, object: &HaProxyLoadBalancer) -> bool {
+        self.settings.sharing.is_some()
+            && wanted::addresses(object).is_ok_and(|addresses| !addresses.is_empty())
+    }
+
     /// Whether it is for this machine. What is paused is for whoever had it, whatever it says meanwhile.
     fn is_ours(&self, object: &HaProxyLoadBalancer, kept: &Kept) -> bool {
         if is_paused_itself(object) {
-            let said = object.status.instances.iter().find(|said| said.name == self.settings.name);
-            return kept.has(object) || said.is_some_and(|said| said.observed_generation.is_some());
+            return kept.has(object)
+                || self.said(object).is_some_and(|said| said.observed_generation.is_some());
         }
         object.spec.assignment.is_some() && object.spec.pool() == self.settings.pool
     }
@@ -236,12 +300,11 @@ impl HaProxyAgent {
         });
         let own = self.settings.selection.external(interfaces);
         let own = own.into_iter().filter(|address| shared.iter().all(|shared| shared.address() != *address));
-        let held = wanted::addresses(object).unwrap_or_default();
         Instance {
             name: self.settings.name.clone(),
             observed_generation: object.metadata.generation,
             addresses: own.map(|address| address.to_string()).collect(),
-            holds_address: (!held.is_empty()).then(|| held.iter().all(|address| interfaces.have(*address))),
+            holds_address: holds_address(object, interfaces),
             members: members.collect(),
             problem: seen.problem.as_ref().map(ToString::to_string),
         }
@@ -254,8 +317,7 @@ impl HaProxyAgent {
         object: &HaProxyLoadBalancer,
         instance: Option<&Instance>,
     ) {
-        let said = object.status.instances.iter().find(|said| said.name == self.settings.name);
-        if said == instance {
+        if self.said(object) == instance {
             return;
         }
         let resource = objects.resource();
@@ -305,9 +367,28 @@ impl HaProxyAgent {
     }
 }
 
-/// Whether no machine would carry it as it stands.
-pub(super) fn is_refused(object: &HaProxyLoadBalancer) -> bool {
-    wanted::balancer(object).is_err()
+/// Where two want the same place, who was there first has it.
+fn sort(objects: &mut [Arc<HaProxyLoadBalancer>]) {
+    objects
+        .sort_by_key(|object| (object.metadata.creation_timestamp.clone().map(|time| time.0), key(object)));
+}
+
+/// Whether the addresses that were given to a load balancer are here, if it has any.
+fn holds_address(object: &HaProxyLoadBalancer, interfaces: &Interfaces) -> Option<bool> {
+    let held = wanted::addresses(object).unwrap_or_default();
+    (!held.is_empty()).then(|| held.iter().all(|address| interfaces.have(*address)))
+}
+
+/// All that is in the way, in words.
+fn problems(outcome: &Outcome) -> Option<String> {
+    let all: Vec<String> =
+        [&outcome.problem, &outcome.unshared].into_iter().flatten().map(Error::in_full).collect();
+    if all.is_empty() {
+        return None;
+    }
+    let problem = all.join("; ");
+    warn!(%problem, "not everything is carried as it should be");
+    Some(problem)
 }
 
 /// A key for who is told apart by it.

@@ -21,7 +21,7 @@ use super::conditions::{self, EndpointLook, InfrastructureLook, Look, Said};
 use super::controller::Context;
 use super::endpoints::{Flow, Place, flow};
 use super::kinds::Lack;
-use super::membership::{Membership, Situation};
+use super::membership::{Candidate, Membership, Situation};
 use super::moving::is_bound_to;
 use super::shelf::{Key, Shelf};
 use super::thing::{Infrastructure, LoadBalancer, Thing};
@@ -101,24 +101,8 @@ impl Context {
             self.go_with_the_cluster(balancer).await?;
         }
         let drain = Duration::from_secs(asked::drain_seconds(&balancer.spec).into());
-        let situation = |made: Option<&Made>, drain: Duration| {
-            let (members, told, current) = made.map_or((&[][..], &[][..], false), |(_, made)| {
-                let members = made.spec.assignment.as_ref().map_or(&[][..], |assignment| &assignment.members);
-                let current = made.status.observed_generation == made.metadata.generation;
-                (members, made.status.members.as_slice(), current)
-            });
-            Situation {
-                candidates: &candidates,
-                before: members,
-                told,
-                is_told_of_this: current,
-                is_paused: made.is_some_and(|(_, made)| is_paused_itself(made)),
-                drain,
-                everything_goes,
-                now,
-            }
-            .decide()
-        };
+        let situation =
+            |made: Option<&Made>, drain: Duration| decide(made, &candidates, drain, everything_goes, now);
         // While what is named is not there, what served before does.
         let membership = situation(main.as_ref().or(others.first()), drain);
         again.at(membership.again, now);
@@ -512,6 +496,32 @@ fn seen(
         status.allowed_source_ranges.clone_from(&made.status.allowed_source_ranges);
     }
     status
+}
+
+/// Who is a member of what makes a load balancer, and who may go as far as that is concerned.
+fn decide(
+    made: Option<&Made>,
+    candidates: &[Candidate],
+    drain: Duration,
+    everything_goes: bool,
+    now: Timestamp,
+) -> Membership {
+    let (members, told, current) = made.map_or((&[][..], &[][..], false), |(_, made)| {
+        let members = made.spec.assignment.as_ref().map_or(&[][..], |assignment| &assignment.members);
+        let current = made.status.observed_generation == made.metadata.generation;
+        (members, made.status.members.as_slice(), current)
+    });
+    Situation {
+        candidates,
+        before: members,
+        told,
+        is_told_of_this: current,
+        is_paused: made.is_some_and(|(_, made)| is_paused_itself(made)),
+        drain,
+        everything_goes,
+        now,
+    }
+    .decide()
 }
 
 /// What is asked to make a load balancer, in an order that does not change by itself.

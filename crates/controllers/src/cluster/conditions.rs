@@ -11,6 +11,8 @@ pub(super) struct Look<'a> {
     pub(super) generation: Option<i64>,
     /// What is wrong with the spec.
     pub(super) refusals: &'a [String],
+    /// What could not be written, and why.
+    pub(super) refused: &'a [String],
     /// What makes it, and is paused.
     pub(super) paused: &'a [String],
     pub(super) membership: &'a Membership,
@@ -176,6 +178,10 @@ fn degraded(look: &Look<'_>) -> Saying {
             message = format!("{message} Machines that are to go wait for that: {}.", waiting.join(", "));
         }
         return said("True", "ProviderPaused", message);
+    }
+    if !look.refused.is_empty() {
+        let message = format!("{}. It is tried again.", look.refused.join("; "));
+        return said("True", "ChangeRefused", message);
     }
     if let Some(last) = &look.membership.last {
         let message = format!("{last} is to go, and stays since no other member answers.");

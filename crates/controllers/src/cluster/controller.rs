@@ -145,7 +145,8 @@ fn of_infrastructure(
     move |group, kind, made| {
         let owner = made.spec.assignment.as_ref().map(|assignment| assignment.load_balancer.as_str());
         for balancer in balancers.of(made.namespace()) {
-            let is_meant = balancer.spec.infrastructure_ref.as_ref().is_some_and(|reference| {
+            let named = balancer.spec.infrastructure_ref.iter().chain(&balancer.status.infrastructure_refs);
+            let is_meant = named.into_iter().any(|reference| {
                 reference.name == made.name() && reference.kind == kind && reference.group() == group
             });
             if is_meant || owner == Some(balancer.name()) {

@@ -151,9 +151,8 @@ impl Context {
         }
         annotations.retain(|key, value| template.annotations.get(key) != value.as_ref());
         let mut labels = Map::new();
-        let has_selector = balancer.spec.selector.is_some();
         if hold
-            && !has_selector
+            && balancer.spec.selector().is_none()
             && template.labels.get(NAME_LABEL).map(String::as_str) != Some(balancer.name())
         {
             labels.insert(NAME_LABEL.to_owned(), json!(balancer.name()));

@@ -81,10 +81,14 @@ pub(super) const GRACE: Duration = Duration::from_secs(30);
 impl Situation<'_> {
     pub(super) fn decide(&self) -> Membership {
         let mut decided = Membership::default();
-        // Control planes that leave, the first of them first: it alone may take its time.
-        let waits = self.who_waits();
+        // One that is to leave stays if nobody else answers. Of control planes that leave one alone may take its time: that one, or
+        // the first of them.
+        let stays = self.who_stays();
+        let is_going = |one: &&Candidate| one.is_control_plane && one.going_since.is_some();
+        let waits = stays.filter(is_going).map(|one| one.name.as_str()).or_else(|| self.who_waits());
+        let stays = stays.map(|one| one.name.as_str());
         for candidate in self.candidates {
-            self.place(candidate, waits, &mut decided);
+            self.place(candidate, stays, waits, &mut decided);
         }
         self.part(&mut decided);
         self.wait(&mut decided);
@@ -141,7 +145,13 @@ impl Situation<'_> {
         decided.waiting = waiting.map(|candidate| candidate.name.clone()).collect();
     }
 
-    fn place(&self, candidate: &Candidate, waits: Option<&str>, decided: &mut Membership) {
+    fn place(
+        &self,
+        candidate: &Candidate,
+        stays: Option<&str>,
+        waits: Option<&str>,
+        decided: &mut Membership,
+    ) {
         let name = &candidate.name;
         let before = self.before.iter().find(|member| member.name == *name);
         if let Some(other) = candidate.taken_by.as_ref().filter(|_| before.is_none()) {
@@ -173,7 +183,7 @@ impl Situation<'_> {
                     decided.former.insert(name.clone());
                 }
             }
-            (true, Some(before)) => self.leave(candidate, before, waits, decided),
+            (true, Some(before)) => self.leave(candidate, before, stays, waits, decided),
             // One that is a member already keeps the address that it has until it has another: after a move nobody has any.
             (false, None) if candidate.addresses.is_empty() => {
                 let message = "It has no address yet.".to_owned();
@@ -194,6 +204,7 @@ impl Situation<'_> {
         &self,
         candidate: &Candidate,
         before: &AssignedMember,
+        stays: Option<&str>,
         waits: Option<&str>,
         decided: &mut Membership,
     ) {
@@ -213,11 +224,16 @@ impl Situation<'_> {
             return;
         }
         let is_over = self.now >= later(by, GRACE);
-        // Cluster API itself works through the load balancer: without an answer from it no Machine would ever go.
-        // One that was let go already is on its way, whatever happens to the others.
-        let may_stay = candidate.is_held || before.duty == DutyWord::Serve;
-        if may_stay && !candidate.is_disabled && !self.another_answers(name) {
-            decided.last = Some(name.clone());
+        // Who is not held any more is on its way, and serves until it is gone if nobody else answers.
+        let is_let_go = !candidate.is_held || self.now >= full;
+        let serves_on = is_let_go
+            && before.duty == DutyWord::Serve
+            && !candidate.is_disabled
+            && !self.another_answers(name);
+        if serves_on || stays == Some(name) {
+            if stays.is_none_or(|stays| stays == name) {
+                decided.last = Some(name.clone());
+            }
             if self.now >= full {
                 decided.released.insert(name.clone());
             } else {
@@ -240,6 +256,23 @@ impl Situation<'_> {
             decided.look_again(later(by, GRACE));
         }
         self.assign(candidate, DutyWord::Leave, Some(by), decided);
+    }
+
+    /// Who is to leave, and is held while nobody else answers: Cluster API itself works through the load balancer, and without an
+    /// answer from it no Machine would ever go. One is enough for that: one that answers, then one that still serves, then the first.
+    fn who_stays(&self) -> Option<&Candidate> {
+        let leaving = self.candidates.iter().filter(|one| one.is_held && !one.is_disabled);
+        let leaving = leaving.filter_map(|one| {
+            let before = self.before.iter().find(|member| member.name == one.name)?;
+            let leaves = one.going_since.is_some() || !one.is_selected;
+            let is_over = one.going_since.is_some_and(|since| self.now >= later(since, self.drain));
+            if !leaves || is_over || self.is_removed(before) || self.another_answers(&one.name) {
+                return None;
+            }
+            let answers = self.told(&one.name).is_some_and(|told| told.status == "active");
+            Some(((!answers, before.duty != DutyWord::Serve, one.going_since, &one.name), one))
+        });
+        leaving.min_by_key(|(order, _)| *order).map(|(_, one)| one)
     }
 
     /// The control plane that may take its time, of those who have not left yet: the first that was asked to leave.
@@ -483,6 +516,23 @@ mod tests {
         let over = decide(&candidates, &first.members, &told, 110);
         assert_eq!(shown(&over), ["a Serve active", "b Serve adding"], "it serves as long as it is there");
         assert_eq!(over.released, BTreeSet::from(["a".to_owned()]));
+    }
+
+    #[test]
+    fn of_several_that_go_one_stays_as_the_last() {
+        // Who answers stays; if both do, the first.
+        for (states, stays, goes) in [(["active", "active"], "b", "a"), (["active", "adding"], "a", "b")] {
+            let told = told(&[("a", states[0]), ("b", states[1]), ("c", "adding")]);
+            let mut candidates = ["a", "b", "c"].map(machine);
+            let first = decide(&candidates, &[], &told, 0);
+            candidates[1].going_since = Some(second(10));
+            candidates[0].going_since = Some(second(11));
+            let decided = decide(&candidates, &first.members, &told, 20);
+            assert_eq!(decided.last.as_deref(), Some(stays));
+            assert_eq!(decided.released, BTreeSet::from([goes.to_owned()]), "the other need not wait");
+            let duty = |name: &str| decided.members.iter().find(|member| member.name == name).unwrap().duty;
+            assert_eq!((duty(stays), duty(goes)), (DutyWord::Serve, DutyWord::Leave));
+        }
     }
 
     #[test]
@@ -748,8 +798,7 @@ mod tests {
                     } else if second(now) >= later(later(since, DRAIN).max(asked), GRACE) {
                         prop_assert!(released, "{candidate:?} waits for ever: {decided:?}");
                     }
-                    let has_time = member.is_some_and(|member| member.by.as_ref().is_some_and(|by| by.0 > second(now)));
-                    taking_time += usize::from(has_time && !released);
+                    taking_time += usize::from(candidate.is_held && !released);
                     if member.is_some_and(|member| member.duty == DutyWord::Serve) {
                         prop_assert!(!situation.another_answers(&candidate.name), "{candidate:?}");
                     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use portcullis_kube_api::cluster::{Assignment, DutyWord, is_paused_itself};
+use portcullis_kube_api::cluster::{Assignment, DutyWord, Endpoint, is_paused_itself};
 use tracing::info;
 
 use super::asked;
@@ -104,9 +104,31 @@ impl Context {
 
 /// Whether clients look for a load balancer at the address of what made it before, which nothing else can have.
 pub(super) fn is_bound_to(balancer: &LoadBalancer, old: &Infrastructure, main: Option<&Made>) -> bool {
-    let host = balancer.spec.endpoint().map(|endpoint| endpoint.host.as_str());
-    let address = Some(old.status.address.as_str()).filter(|address| !address.is_empty());
-    address.is_some()
-        && host == address
-        && main.is_none_or(|(_, main)| Some(main.status.address.as_str()) != host)
+    let Some(endpoint) = balancer.spec.endpoint() else { return false };
+    let is_at = |address: &str| endpoint.is_same(&Endpoint { host: address.to_owned(), port: endpoint.port });
+    is_at(&old.status.address) && main.is_none_or(|(_, main)| !is_at(&main.status.address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn an_address_is_the_same_however_it_is_written() {
+        for (host, address, is_bound) in [
+            ("2001:DB8:0::1", "2001:db8::1", true),
+            ("Lb.Example.com", "lb.example.com.", true),
+            ("192.0.2.1", "192.0.2.1", true),
+            ("192.0.2.1", "192.0.2.2", false),
+            ("192.0.2.1", "", false),
+        ] {
+            let endpoint = json!({"host": host, "port": 443});
+            let balancer = json!({"metadata": {"name": "lb"}, "spec": {"endpoint": endpoint}});
+            let old = json!({"metadata": {"name": "old"}, "status": {"address": address}});
+            let balancer: LoadBalancer = serde_json::from_value(balancer).unwrap();
+            let old: Infrastructure = serde_json::from_value(old).unwrap();
+            assert_eq!(is_bound_to(&balancer, &old, None), is_bound, "{host} {address}");
+        }
+    }
 }

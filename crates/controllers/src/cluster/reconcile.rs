@@ -8,10 +8,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use portcullis_kube_api::cluster::{
-    Assignment, CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec, Endpoint, Flavour,
-    InfrastructureSpec, InfrastructureStatus, LoadBalancerStatus, Reference, condition, hooks,
-    is_moving_away, is_paused, is_paused_itself,
+    AssignedMember, Assignment, CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec, DutyWord,
+    Endpoint, Flavour, InfrastructureSpec, InfrastructureStatus, LoadBalancerStatus, Reference, condition,
+    hooks, is_moving_away, is_paused, is_paused_itself,
 };
+use serde::de::DeserializeOwned;
 use serde_json::json;
 use tracing::info;
 
@@ -20,7 +21,7 @@ use super::conditions::{self, EndpointLook, InfrastructureLook, Look, Said};
 use super::controller::Context;
 use super::endpoints::{Flow, Place, flow};
 use super::kinds::Lack;
-use super::membership::{Membership, Situation};
+use super::membership::{Candidate, Membership, Situation};
 use super::moving::is_bound_to;
 use super::shelf::{Key, Shelf};
 use super::thing::{Infrastructure, LoadBalancer, Thing};
@@ -82,6 +83,8 @@ impl Context {
         infrastructure: InfrastructureLook,
     ) -> Result<Option<Duration>, Failed> {
         let now = Timestamp::now();
+        let asked = references(main.as_ref(), &others);
+        let balancer = &self.note(balancer, &asked).await?;
         let target = balancer.spec.target_kind();
         let machines = match self.machines.shelf(&target.api_group, &target.kind).await {
             Ok(machines) => machines,
@@ -98,45 +101,35 @@ impl Context {
             self.go_with_the_cluster(balancer).await?;
         }
         let drain = Duration::from_secs(asked::drain_seconds(&balancer.spec).into());
-        let situation = |made: Option<&Made>, drain: Duration| {
-            let (members, told, current) = made.map_or((&[][..], &[][..], false), |(_, made)| {
-                let members = made.spec.assignment.as_ref().map_or(&[][..], |assignment| &assignment.members);
-                let current = made.status.observed_generation == made.metadata.generation;
-                (members, made.status.members.as_slice(), current)
-            });
-            Situation {
-                candidates: &candidates,
-                before: members,
-                told,
-                is_told_of_this: current,
-                is_paused: made.is_some_and(|(_, made)| is_paused_itself(made)),
-                drain,
-                everything_goes,
-                now,
-            }
-            .decide()
-        };
+        let situation =
+            |made: Option<&Made>, drain: Duration| decide(made, &candidates, drain, everything_goes, now);
         // While what is named is not there, what served before does.
         let membership = situation(main.as_ref().or(others.first()), drain);
         again.at(membership.again, now);
 
-        // Who is held is held before the provider hears of it, and let go after all who had it have.
+        // Who is held is held before a provider hears of it, and let go after all who had it have.
+        let hold = target.is_machine() && !(main.is_none() && others.is_empty()) && !everything_goes;
+        let (leaving, staying): (Vec<_>, Vec<_>) =
+            found.iter().partition(|machine| membership.released.contains(machine.name()));
+        for machine in staying {
+            self.mark(&machines, machine, balancer.name(), &membership, &BTreeSet::new(), hold).await?;
+        }
         let others_done =
             self.retire(balancer, main.as_ref(), &others, &membership, situation, now, &mut again).await?;
-        let released: BTreeSet<&String> = membership
+        let mut released: BTreeSet<&String> = membership
             .released
             .iter()
             .filter(|name| others_done.as_ref().is_none_or(|done| done.contains(*name)))
             .collect();
-        let hold = target.is_machine() && !(main.is_none() && others.is_empty()) && !everything_goes;
-        for machine in &found {
-            self.mark(&machines, machine, balancer.name(), &membership, &released, hold).await?;
-        }
-        if let Some(plane) = &around.plane {
-            self.mark_plane(plane, balancer, hold && around.is_control_plane).await?;
+        // What is not ours, and is not to be changed, stands in the way of nothing else.
+        let mut refused = Vec::new();
+        if let Some(plane) = &around.plane
+            && let Err(why) = self.mark_plane(plane, balancer, hold && around.is_control_plane).await
+        {
+            refused.push(not_changed(plane, &why));
         }
         let endpoint = if refusals.is_empty() {
-            let endpoint = self.spread_endpoint(balancer, around, main.as_ref()).await?;
+            let endpoint = self.spread_endpoint(balancer, around, main.as_ref(), &mut refused).await?;
             // The endpoint came from above just now: the provider hears of the load balancer that has it.
             let Some(endpoint) = endpoint else { return Ok(None) };
             endpoint
@@ -145,16 +138,18 @@ impl Context {
         };
         // What is paused is not asked for anything: the time of who is to leave starts when it can.
         if let Some(made) = main.as_ref().filter(|(_, made)| !is_paused_itself(made)) {
-            let members = membership.members.clone();
-            // What is wrong changes nothing but who is there: Machines come and go all the same.
-            if refusals.is_empty() && !matches!(endpoint, EndpointLook::Mismatch(_)) {
-                self.assign(balancer, made, around.is_control_plane, members, None).await?;
-            } else if let Some(before) =
-                made.1.spec.assignment.as_ref().filter(|before| before.members != members)
-            {
-                let wanted = Assignment { members, ..before.clone() };
-                self.write_assignment(&made.0, &made.1, &wanted).await?;
+            let is_right = refusals.is_empty() && !matches!(endpoint, EndpointLook::Mismatch(_));
+            let asking = self.ask_for(balancer, made, around.is_control_plane, &membership, is_right).await;
+            if let Err(why) = asking {
+                refused.push(not_changed(made, &why));
+                released.retain(|name| everything_goes || has_heard(made, &membership, name));
             }
+        }
+        for machine in leaving {
+            self.mark(&machines, machine, balancer.name(), &membership, &released, hold).await?;
+        }
+        if !refused.is_empty() {
+            again.within(Some(PATIENCE));
         }
         let endpoint = self.asked(balancer, endpoint, &mut again);
         if matches!(infrastructure, InfrastructureLook::Missing(_) | InfrastructureLook::UnknownKind(_)) {
@@ -167,6 +162,7 @@ impl Context {
         let look = Look {
             generation: balancer.metadata.generation,
             refusals: &refusals,
+            refused: &refused,
             paused: &paused(&all),
             membership: &membership,
             endpoint: &endpoint,
@@ -175,6 +171,7 @@ impl Context {
         };
         let is_checked = others.is_empty() || !membership.active().is_empty();
         let mut status = seen(balancer, &membership, main.as_ref(), is_checked);
+        status.infrastructure_refs = asked;
         conditions::conditions(&mut status, &look, &Time(now));
         if !refusals.is_empty() && status != balancer.status {
             let object = balancer.object_ref(self.balancers.resource());
@@ -184,6 +181,42 @@ impl Context {
         self.warn_of_names(balancer, around).await;
         self.write_status(balancer, status).await?;
         Ok(again.0)
+    }
+
+    /// Notes what is asked to make it before that hears of it: once its reference is changed, nothing else tells what it was.
+    async fn note(
+        &self,
+        balancer: &Arc<LoadBalancer>,
+        asked: &[Reference],
+    ) -> Result<Arc<LoadBalancer>, Failed> {
+        if asked.iter().all(|reference| balancer.status.infrastructure_refs.contains(reference)) {
+            return Ok(Arc::clone(balancer));
+        }
+        let patch = json!({"status": {"infrastructureRefs": asked}});
+        let noted = self.balancers.patch_status(&self.client, balancer, patch).await?;
+        Ok(noted.unwrap_or_else(|| Arc::clone(balancer)))
+    }
+
+    /// Asks what makes it. What is wrong changes nothing but who is there: Machines come and go all the same.
+    async fn ask_for(
+        &self,
+        balancer: &LoadBalancer,
+        made: &Made,
+        is_control_plane: bool,
+        membership: &Membership,
+        is_right: bool,
+    ) -> Result<(), Failed> {
+        let members = membership.members.clone();
+        if is_right {
+            return self.assign(balancer, made, is_control_plane, members, None).await;
+        }
+        match made.1.spec.assignment.as_ref().filter(|before| before.members != members) {
+            Some(before) => {
+                let wanted = Assignment { members, ..before.clone() };
+                self.write_assignment(&made.0, &made.1, &wanted).await
+            }
+            None => Ok(()),
+        }
     }
 
     /// What it is in goes with the cluster, which it must not be in the way of.
@@ -262,11 +295,9 @@ impl Context {
         let mut main = None;
         let look = match reference {
             None => InfrastructureLook::Others,
+            // What cannot be seen, and never was asked for anything, is as good as not there.
             Some(reference) => match self.infrastructures.shelf(reference.group(), &reference.kind).await {
-                Err(lack @ Lack::Unseen(_)) => {
-                    return Err(self.tell_lack(balancer, lack).await.err().unwrap_or_default());
-                }
-                Err(Lack::NoKind(why)) => InfrastructureLook::UnknownKind(why),
+                Err(lack) => InfrastructureLook::UnknownKind(lack.to_string()),
                 Ok(shelf) => match shelf.get(balancer.namespace(), &reference.name) {
                     None => InfrastructureLook::Missing(format!("{} {}", reference.kind, reference.name)),
                     Some(made) if self.is_of_another(&made, balancer) => {
@@ -285,7 +316,13 @@ impl Context {
                 },
             },
         };
-        // What nobody refers to any more is of a kind of ours, or of one that somebody refers to.
+        // What nobody refers to any more is of a kind of ours, of one that somebody refers to, or was noted.
+        for asked in &balancer.status.infrastructure_refs {
+            let shelf = self.infrastructures.shelf(asked.group(), &asked.kind).await;
+            if let Err(lack @ Lack::Unseen(_)) = shelf {
+                return Err(self.tell_lack(balancer, lack).await.err().unwrap_or_default());
+            }
+        }
         let flavour = self.settings.flavour;
         for kind in [flavour.aws_nlb(), flavour.haproxy(), flavour.ovn()] {
             Lack::none(self.infrastructures.shelf(kind.group, kind.kind).await)?;
@@ -298,13 +335,10 @@ impl Context {
                     .assignment
                     .as_ref()
                     .is_some_and(|assignment| assignment.load_balancer == balancer.name());
-                let is_main = reference.is_some_and(|reference| {
-                    reference.name == made.name()
-                        && reference.kind == shelf.resource().kind
-                        && reference.group() == shelf.resource().group
-                });
+                let found = (Arc::clone(&shelf), made);
+                let is_main = reference.is_some_and(|reference| reference.is_same(&reference_to(&found)));
                 if is_ours && !is_main {
-                    others.push((Arc::clone(&shelf), made));
+                    others.push(found);
                 }
             }
         }
@@ -326,6 +360,7 @@ impl Context {
         balancer: &LoadBalancer,
         around: &Surroundings,
         main: Option<&Made>,
+        refused: &mut Vec<String>,
     ) -> Result<Option<EndpointLook>, Failed> {
         let spec = &balancer.spec;
         let port = asked::endpoint_port(spec);
@@ -362,11 +397,15 @@ impl Context {
                     let (shelf, cluster) = &around.cluster;
                     // Both at once: Cluster API erases one that is not complete.
                     let patch = json!({"spec": {"controlPlaneEndpoint": endpoint}});
-                    shelf.patch(&self.client, cluster, patch).await?;
+                    if let Err(why) = shelf.patch(&self.client, cluster, patch).await {
+                        refused.push(not_changed(&around.cluster, &why));
+                    }
                 }
-                (Place::ControlPlane, Some((shelf, plane))) => {
+                (Place::ControlPlane, Some(plane)) => {
                     let patch = json!({"spec": {"endpoint": endpoint}});
-                    shelf.patch(&self.client, plane, patch).await?;
+                    if let Err(why) = plane.0.patch(&self.client, &plane.1, patch).await {
+                        refused.push(not_changed(plane, &why));
+                    }
                 }
                 _ => {}
             }
@@ -391,12 +430,15 @@ impl Context {
         infrastructure: InfrastructureLook,
     ) -> Result<(), Failed> {
         let membership = Membership { targets: balancer.status.targets.clone(), ..Membership::default() };
+        let is_given = balancer.spec.endpoint().is_some();
+        let endpoint = if is_given { EndpointLook::NotAsked } else { EndpointLook::Unknown };
         let look = Look {
             generation: balancer.metadata.generation,
             refusals: &asked::refusals(&balancer.spec),
+            refused: &[],
             paused: &[],
             membership: &membership,
-            endpoint: &EndpointLook::Unknown,
+            endpoint: &self.asked(balancer, endpoint, &mut Again::default()),
             infrastructure: &infrastructure,
             bound_to: None,
         };
@@ -454,6 +496,71 @@ fn seen(
         status.allowed_source_ranges.clone_from(&made.status.allowed_source_ranges);
     }
     status
+}
+
+/// Who is a member of what makes a load balancer, and who may go as far as that is concerned.
+fn decide(
+    made: Option<&Made>,
+    candidates: &[Candidate],
+    drain: Duration,
+    everything_goes: bool,
+    now: Timestamp,
+) -> Membership {
+    let (members, told, current) = made.map_or((&[][..], &[][..], false), |(_, made)| {
+        let members = made.spec.assignment.as_ref().map_or(&[][..], |assignment| &assignment.members);
+        let current = made.status.observed_generation == made.metadata.generation;
+        (members, made.status.members.as_slice(), current)
+    });
+    Situation {
+        candidates,
+        before: members,
+        told,
+        is_told_of_this: current,
+        is_paused: made.is_some_and(|(_, made)| is_paused_itself(made)),
+        drain,
+        everything_goes,
+        now,
+    }
+    .decide()
+}
+
+/// What is asked to make a load balancer, in an order that does not change by itself.
+fn references(main: Option<&Made>, others: &[Made]) -> Vec<Reference> {
+    let mut all: Vec<Reference> = main.into_iter().chain(others).map(reference_to).collect();
+    all.sort_by(|one, other| {
+        (one.group(), &one.kind, &one.name).cmp(&(other.group(), &other.kind, &other.name))
+    });
+    all
+}
+
+fn reference_to((shelf, made): &Made) -> Reference {
+    let resource = shelf.resource();
+    Reference {
+        api_group: Some(resource.group.clone()),
+        api_version: None,
+        kind: resource.kind.clone(),
+        name: made.name().to_owned(),
+    }
+}
+
+/// Whether there is nothing about a member that its provider has not been told.
+fn has_heard((_, made): &Made, membership: &Membership, name: &str) -> bool {
+    let duty = |members: &[AssignedMember]| {
+        members.iter().find(|member| member.name == *name).map(|member| member.duty)
+    };
+    match made.spec.assignment.as_ref().and_then(|before| duty(&before.members)) {
+        None | Some(DutyWord::Leave) => true,
+        before => before == duty(&membership.members),
+    }
+}
+
+/// What is told of an object that could not be written.
+fn not_changed<S, T>((shelf, object): &Shelved<S, T>, why: &str) -> String
+where
+    S: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+    T: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+{
+    format!("{} {} cannot be changed: {why}", shelf.resource().kind, object.name())
 }
 
 /// What is paused of what makes a load balancer.

@@ -190,11 +190,11 @@ impl Context {
             let of_template = shelf.resource();
             let plural = of_template.plural.replace("templates", "s");
             let resource = ApiResource { kind: made_kind.to_owned(), plural, ..of_template.clone() };
-            self.make(&resource, cluster, &maker, maker.spec.clone()).await?;
+            self.make(&resource, cluster, &reference.name, &maker, maker.spec.clone()).await?;
             spec["infrastructureRef"] = json!({"apiGroup": group, "kind": made_kind, "name": cluster.name()});
         }
         spec["clusterName"] = json!(cluster.name());
-        self.make(&resource(of_balancers), cluster, &template, spec).await?;
+        self.make(&resource(of_balancers), cluster, &name, &template, spec).await?;
         let patch = json!({"metadata": {"annotations": {CONTROL_PLANE: cluster.name()}}});
         clusters.patch(&self.client, cluster, patch).await?;
         info!(
@@ -233,11 +233,14 @@ impl Context {
         &self,
         resource: &ApiResource,
         cluster: &Cluster,
+        from: &str,
         template: &Template,
         spec: Value,
     ) -> Result<(), String> {
         let mut labels = template.metadata.labels.clone();
         labels.insert(CLUSTER_LABEL.to_owned(), cluster.name().to_owned());
+        let mut annotations = template.metadata.annotations.clone();
+        annotations.insert(TEMPLATE.to_owned(), from.to_owned());
         let object = json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
@@ -245,18 +248,31 @@ impl Context {
                 "name": cluster.name(),
                 "namespace": cluster.namespace(),
                 "labels": labels,
-                "annotations": template.metadata.annotations,
+                "annotations": annotations,
             },
             "spec": if spec.is_object() { spec } else { json!({}) },
         });
         let object: DynamicObject = serde_json::from_value(object).map_err(|error| error.to_string())?;
         let api: Api<DynamicObject> =
             Api::namespaced_with(self.client.clone(), cluster.namespace(), resource);
+        let failed = |error: kube::Error| format!("{} {}: {error}", resource.kind, cluster.name());
         match api.create(&PostParams::default(), &object).await {
-            Ok(_) => Ok(()),
-            // It was made before this was ended.
-            Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-            Err(error) => Err(format!("{} {}: {error}", resource.kind, cluster.name())),
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(failed(error)),
         }
+        // It was made before this was ended; or it is somebody's, and for something else.
+        let found = api.get(cluster.name()).await.map_err(failed)?;
+        let (labels, annotations) = (found.metadata.labels, found.metadata.annotations);
+        let is_of_it =
+            labels.is_some_and(|labels| labels.get(CLUSTER_LABEL).is_some_and(|name| name == cluster.name()));
+        if is_of_it && annotations.is_some_and(|annotations| annotations.contains_key(TEMPLATE)) {
+            return Ok(());
+        }
+        Err(format!(
+            "there is a {} {} already that was not made from a template for this Cluster: delete it, give it another name, or name it in the annotation {CONTROL_PLANE} of the Cluster if it is meant",
+            resource.kind,
+            cluster.name()
+        ))
     }
 }

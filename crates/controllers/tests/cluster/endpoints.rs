@@ -1,8 +1,11 @@
 //! Where clients find a load balancer.
 
+use std::net::TcpListener;
+use std::time::Duration;
+
 use serde_json::json;
 
-use crate::scene::Scene;
+use crate::scene::{Scene, client};
 
 fn with(name: &'static str, cluster: serde_json::Value, balancer: serde_json::Value) -> Scene {
     let scene = Scene::new(name);
@@ -113,4 +116,33 @@ async fn without_a_provider_it_is_only_looked_at() {
     });
     assert_eq!(scene.status("lb", "one").as_deref(), Some("adding"));
     assert!(!scene.is_held("one", "lb"), "nobody here could say when it has left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whether_it_answers_is_told() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let scene = with("endpoint-asked", json!({}), json!({"endpoint": endpoint("127.0.0.1", port)}));
+    let _running = scene.look_after_asking(client(scene.kubernetes).await, Some(Duration::from_secs(1)));
+    let ready = || scene.condition("lb", "EndpointReady");
+    scene.until("it answers", || ready().0 == "True Answering");
+    drop(listener);
+    scene.until("nobody is there any more", || ready().0 == "False NotAnswering");
+    assert!(ready().1.contains("It does not answer from here: "), "{}", ready().1);
+    let _listener = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    scene.until("it answers again", || ready().0 == "True Answering");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_known_also_while_the_cluster_is_not() {
+    let scene = Scene::new("endpoint-alone");
+    scene.balancer("none", "lb", json!({"endpoint": endpoint("api.example.com", 443)}));
+    scene.balancer("none", "nowhere", json!({}));
+    let _running = scene.look_after().await;
+    for (name, ready) in [("lb", "Unknown NotAsked"), ("nowhere", "False WaitingForEndpoint")] {
+        scene.until("that there is no Cluster is told", || {
+            scene.condition(name, "InfrastructureReady").0 == "False ClusterNotFound"
+        });
+        assert_eq!(scene.condition(name, "EndpointReady").0, ready);
+    }
 }

@@ -239,3 +239,71 @@ async fn what_serves_goes_on_while_a_wrong_one_is_named() {
     scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active"), ("three", "active")]);
     scene.until("and may go", || scene.get("machine", "one") == Value::Null);
 }
+
+/// Has one of another kind make it, which no provider of ours looks after here.
+fn swap_kinds(scene: &Scene) {
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
+        "kind": "HAProxyLoadBalancer",
+        "metadata": {"name": "other"},
+        "spec": {"pool": "none"},
+    }));
+    let reference =
+        json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": "HAProxyLoadBalancer", "name": "other"});
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+}
+
+fn is_assigned(scene: &Scene, kind: &str, name: &str) -> bool {
+    scene.get(kind, name)["spec"].get("assignment").is_some()
+}
+
+/// The kinds in the list of those that were asked to make it.
+fn noted(scene: &Scene) -> Vec<String> {
+    let found = scene.get("loadbalancer", "lb")["status"]["infrastructureRefs"].clone();
+    let all = found.as_array().cloned().unwrap_or_default();
+    all.iter().map(|one| one["kind"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Nobody names the old one's kind any more, and whoever looks after it has never heard of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_old_one_is_known_after_another_start() {
+    let (scene, running) = two("moves-restart", 3).await;
+    let active = [("one", "active"), ("two", "active")];
+    scene.report("lb", "198.51.100.1", &active);
+    scene.until("it serves", || scene.status("lb", "two").as_deref() == Some("active"));
+    assert_eq!(noted(&scene), ["LabBalancer"]);
+    swap_kinds(&scene);
+    scene.until("the new one is asked", || is_assigned(&scene, "haproxyloadbalancer", "other"));
+    assert_eq!(noted(&scene), ["LabBalancer", "HAProxyLoadBalancer"]);
+    drop(running);
+    let running = scene.look_after().await;
+    scene.report_of("haproxyloadbalancer", "other", "198.51.100.2", &active);
+    scene.until("its members leave it", || scene.assigned("lb") == ["one Leave", "two Leave"]);
+    drop(running);
+    let _running = scene.look_after().await;
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "removed")]);
+    scene.until("it is given up", || !is_assigned(&scene, "labbalancer", "lb"));
+    scene.until("and forgotten", || noted(&scene) == ["HAProxyLoadBalancer"]);
+    assert!(is_assigned(&scene, "haproxyloadbalancer", "other"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_that_goes_gives_up_the_old_one_too() {
+    let (scene, running) = two("moves-restart-deleted", 600).await;
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("it serves", || scene.status("lb", "two").as_deref() == Some("active"));
+    // Nobody is there to see the change.
+    drop(running);
+    swap_kinds(&scene);
+    let running = scene.look_after().await;
+    scene.until("the new one is asked", || is_assigned(&scene, "haproxyloadbalancer", "other"));
+    assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"]);
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes leaves it", || scene.assigned("lb")[0] == "one Leave");
+    assert!(scene.is_held("one", "lb"), "it still has it");
+    drop(running);
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
+    let _running = scene.look_after().await;
+    scene.until("it is gone", || scene.get("loadbalancer", "lb") == Value::Null);
+    assert!(!is_assigned(&scene, "labbalancer", "lb"));
+}

@@ -295,3 +295,30 @@ async fn of_two_that_go_at_once_one_is_waited_for() {
     scene.until("the first one is gone", || is_gone(first));
     scene.until("AWS has neither", || targets(&fake) == ["i-3:6443 healthy"]);
 }
+
+/// What moved to another management cluster is not taken away by the one that it came from.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_moved_away_stays_in_aws() {
+    let (scene, fake) = (control_plane("nlb-moved"), account());
+    let _running = scene.look_after().await;
+    let making = make(&scene, &fake).await;
+    scene.until("all get connections", || {
+        scene.get("loadbalancer", "lb")["status"]["activeTargets"] == json!(["one", "three", "two"])
+    });
+    let before = fake.state();
+    scene.move_away("awsnlb", "lb");
+    fake.clear_calls();
+    scene.kubectl(&["delete", "awsnlb", "lb", "--wait=false"]);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(scene.get("awsnlb", "lb")["metadata"].get("deletionTimestamp").is_some());
+    // Who starts meanwhile does not take it away either.
+    drop(making);
+    let _making = make(&scene, &fake).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    scene.patch("awsnlb", "lb", &json!({"metadata": {"finalizers": null}}));
+    scene.until("it is gone here", || scene.get("awsnlb", "lb") == Value::Null);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(fake.mutating_calls(), 0, "{:?}", fake.counts());
+    assert_eq!(fake.state().load_balancers.len(), before.load_balancers.len());
+    assert_eq!(targets(&fake), ["i-1:6443 healthy", "i-2:6443 healthy", "i-3:6443 healthy"]);
+}

@@ -323,3 +323,32 @@ async fn services_are_carried_too() {
         scene.kubernetes.kubectl(&["delete", "node", name]).unwrap();
     }
 }
+
+/// What moved to another management cluster is not taken away by the one that it came from.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_moved_away_stays_in_ovn() {
+    let scene = Scene::new("ovn-moved");
+    let mut lab = Lab::new();
+    let address = lab.start("one", PORT);
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "one", &address);
+    balancer(&scene, &json!({"listeners": listeners(), "allowedSourceRanges": ["10.0.0.0/24"]}));
+    let _running = scene.look_after().await;
+    let making = infrastructures(&scene, &lab).await;
+    scene.until("it serves", || scene.status("lb", "one").as_deref() == Some("active"));
+    let before = lab.rows();
+    scene.until("clients reach it", || ask(&lab.client, VIP, FRONT).is_ok());
+    scene.move_away("ovnloadbalancer", "lb");
+    scene.kubectl(&["delete", "ovnloadbalancer", "lb", "--wait=false"]);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert!(scene.get("ovnloadbalancer", "lb")["metadata"].get("deletionTimestamp").is_some());
+    // Who starts meanwhile does not take it away either.
+    drop(making);
+    let _making = infrastructures(&scene, &lab).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    scene.patch("ovnloadbalancer", "lb", &json!({"metadata": {"finalizers": null}}));
+    scene.until("it is gone here", || scene.get("ovnloadbalancer", "lb") == Value::Null);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(lab.rows(), before);
+    assert_eq!(ask(&lab.client, VIP, FRONT).unwrap(), "one");
+}

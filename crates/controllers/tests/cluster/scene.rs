@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_controllers::cluster::{LoadBalancerSettings, LoadBalancers};
@@ -119,11 +120,16 @@ impl Scene {
 
     /// The same, with the rights of somebody.
     pub(crate) fn look_after_as(&self, client: kube::Client) -> Running {
+        self.look_after_asking(client, None)
+    }
+
+    /// The same, and endpoints are asked so often whether they answer.
+    pub(crate) fn look_after_asking(&self, client: kube::Client, probe: Option<Duration>) -> Running {
         let settings = LoadBalancerSettings {
             flavour: Flavour::Own,
             namespace: Some(self.name.to_owned()),
             concurrency: 4,
-            probe: None,
+            probe,
             host: "test".to_owned(),
         };
         let balancers = LoadBalancers::new(client, settings);
@@ -250,7 +256,12 @@ impl Scene {
 
     /// What makes a load balancer says that it did what it was asked for last, and where it is found.
     pub(crate) fn report(&self, name: &str, address: &str, members: &[(&str, &str)]) {
-        let generation = self.get("labbalancer", name)["metadata"]["generation"].clone();
+        self.report_of("labbalancer", name, address, members);
+    }
+
+    /// The same for one of another kind.
+    pub(crate) fn report_of(&self, kind: &str, name: &str, address: &str, members: &[(&str, &str)]) {
+        let generation = self.get(kind, name)["metadata"]["generation"].clone();
         let members: Vec<Value> =
             members.iter().map(|(name, status)| json!({"name": name, "status": status})).collect();
         let status = json!({"status": {
@@ -262,13 +273,20 @@ impl Scene {
         }});
         self.kubectl(&[
             "patch",
-            "labbalancer",
+            kind,
             name,
             "--subresource=status",
             "--type=merge",
             "-p",
             &status.to_string(),
         ]);
+    }
+
+    /// As `clusterctl` does it when it has made the same elsewhere: a load balancer of this name and what makes it get the mark.
+    pub(crate) fn move_away(&self, kind: &str, name: &str) {
+        for kind in ["loadbalancers.loadbalancer.portcullis.dev", kind] {
+            self.kubectl(&["annotate", kind, name, "clusterctl.cluster.x-k8s.io/delete-for-move="]);
+        }
     }
 
     /// What a provider is asked of members: `one Serve`, `two Leave`.

@@ -149,3 +149,33 @@ async fn a_mistake_is_told() {
     let told = events.filter(|event| event["reason"] == "TemplateUnusable");
     assert!(told.clone().all(|event| event["count"] == 1), "{:?}", told.collect::<Vec<_>>());
 }
+
+/// What happens to have the Cluster's name is not taken for what was made from the template.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_somebody_elses_is_left_alone() {
+    let scene = Scene::new("templates-taken");
+    templates(&scene);
+    let selector = json!({"matchLabels": {"role": "ingress"}});
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {"name": "c", "labels": {"cluster.x-k8s.io/cluster-name": "c"}},
+        "spec": {"clusterName": "c", "selector": selector},
+    }));
+    let _making = make(&scene).await;
+    scene.cluster("c", json!({"annotations": {TEMPLATE: "standard"}}), json!({}));
+    scene.until("that is told", || {
+        let events = scene.events("c");
+        events.iter().any(|event| {
+            event.starts_with("TemplateUnusable: ") && event.contains("there is a LoadBalancer c already")
+        })
+    });
+    let named = || {
+        scene.get("cluster", "c")["metadata"]["annotations"]["portcullis.dev/control-plane-load-balancer"]
+            .clone()
+    };
+    assert!(named().is_null());
+    assert_eq!(scene.get("loadbalancer", "c")["spec"]["selector"], selector);
+    scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "c"]);
+    scene.until("it has one when that is gone", || named() == "c");
+    assert_eq!(scene.get("loadbalancer", "c")["metadata"]["annotations"][TEMPLATE], "standard");
+}

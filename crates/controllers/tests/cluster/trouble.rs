@@ -253,21 +253,41 @@ async fn what_makes_one_does_not_make_another() {
     assert_eq!(scene.get("labbalancer", "lb")["spec"]["assignment"]["loadBalancer"], "lb");
 }
 
-/// A kind that nobody here may see is told where it is named, and stands in the way of nobody else.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_kind_that_may_not_be_seen() {
-    let scene = two("trouble-unseen");
-    let hidden = json!({
+/// A kind that nobody here may see, and what names one of it.
+fn hidden(scene: &Scene, group: &str) -> Value {
+    let kind = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": "secretbalancers.hidden.example.com"},
+        "metadata": {"name": format!("secretbalancers.{group}")},
         "spec": {
-            "group": "hidden.example.com", "scope": "Namespaced",
+            "group": group, "scope": "Namespaced",
             "names": {"kind": "SecretBalancer", "plural": "secretbalancers"},
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
         },
     });
-    scene.kubernetes.apply_types(&hidden.to_string()).unwrap();
+    scene.kubernetes.apply_types(&kind.to_string()).unwrap();
+    json!({"apiGroup": group, "kind": "SecretBalancer", "name": "x"})
+}
+
+/// Lets a user do something with all objects of some groups, by a role of this name.
+fn allow(scene: &Scene, user: &str, role: &str, groups: &[&str], verbs: &[&str]) {
+    let rbac = "rbac.authorization.k8s.io";
+    let of_role = json!({
+        "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": role},
+        "rules": [{"apiGroups": groups, "resources": ["*"], "verbs": verbs}],
+    });
+    let binding = json!({
+        "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": role},
+        "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": rbac, "kind": "User", "name": user}],
+    });
+    for object in [of_role, binding] {
+        scene.kubernetes.apply(&object.to_string()).unwrap();
+    }
+}
+
+/// Somebody with the scene's name, who may do anything with all that a load balancer needs, and only look at these groups.
+async fn half_blind(scene: &Scene, only_seen: &[&str]) -> kube::Client {
     let groups = [
         "cluster.x-k8s.io",
         "controlplane.cluster.x-k8s.io",
@@ -276,23 +296,21 @@ async fn a_kind_that_may_not_be_seen() {
         "events.k8s.io",
         "",
     ];
-    let role = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "metadata": {"name": "half-blind"},
-        "rules": [{"apiGroups": groups, "resources": ["*"], "verbs": ["*"]}],
-    });
-    let binding = json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": {"name": "half-blind"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "half-blind"},
-        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "half-blind"}],
-    });
-    for object in [role, binding] {
-        scene.kubernetes.apply(&object.to_string()).unwrap();
+    let groups: Vec<&str> = groups.into_iter().filter(|group| !only_seen.contains(group)).collect();
+    allow(scene, scene.name, scene.name, &groups, &["*"]);
+    if !only_seen.is_empty() {
+        allow(scene, scene.name, &format!("{}-sees", scene.name), only_seen, &["get", "list", "watch"]);
     }
-    let account = scene.kubernetes.user("half-blind", None).unwrap();
-    let reference = json!({"apiGroup": "hidden.example.com", "kind": "SecretBalancer", "name": "x"});
+    client_of(&scene.kubernetes.user(scene.name, None).unwrap()).await
+}
+
+/// A kind that nobody here may see is told where it is named, and stands in the way of nobody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_that_may_not_be_seen() {
+    let scene = two("trouble-unseen");
+    let reference = hidden(&scene, "hidden.example.com");
     scene.balancer("c", "blind", json!({"infrastructureRef": reference}));
-    let _running = scene.look_after_as(client_of(&account).await);
+    let _running = scene.look_after_as(half_blind(&scene, &[]).await);
     scene.until("that is told", || {
         scene.condition("blind", "InfrastructureReady").1.contains("SecretBalancer")
     });
@@ -300,4 +318,81 @@ async fn a_kind_that_may_not_be_seen() {
     scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
     scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
     scene.until("who goes leaves", || scene.assigned("lb")[0] == "one Leave");
+}
+
+/// Who named a kind that nobody here may see still has what served before, and Machines leave that.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_go_while_a_kind_that_may_not_be_seen_is_named() {
+    let scene = two("trouble-unseen-next");
+    let reference = hidden(&scene, "next.example.com");
+    let _running = scene.look_after_as(half_blind(&scene, &[]).await);
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.status("lb", "two").as_deref() == Some("active"));
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
+    scene.until("that is told", || scene.condition("lb", "InfrastructureReady").1.contains("SecretBalancer"));
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes leaves", || scene.assigned("lb")[0] == "one Leave");
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
+    scene.until("and may go", || scene.get("machine", "one") == Value::Null);
+    scene.kubectl(&["delete", BALANCERS, "lb"]);
+    assert!(scene.get("labbalancer", "lb")["spec"].get("assignment").is_none(), "it is given up");
+}
+
+/// A control plane that is not to be changed is told, and all else goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_may_not_be_changed() {
+    let scene = Scene::new("trouble-plane");
+    let group = "controlplane.cluster.x-k8s.io";
+    scene.apply(json!({
+        "apiVersion": format!("{group}/v1"), "kind": "LabControlPlane", "metadata": {"name": "plane"},
+        "spec": {"machineTemplate": {"metadata": {}}},
+    }));
+    let metadata = json!({"annotations": {"portcullis.dev/control-plane-load-balancer": "lb"}});
+    let plane = json!({"apiGroup": group, "kind": "LabControlPlane", "name": "plane"});
+    scene.cluster("c", metadata, json!({"controlPlaneRef": plane}));
+    scene.control_plane("c", "lb", "one", "10.0.0.1");
+    // An empty selector is none.
+    scene.balancer("c", "lb", json!({"selector": {}}));
+    let _running = scene.look_after_as(half_blind(&scene, &[group]).await);
+    scene.until("its provider is asked all the same", || scene.assigned("lb") == ["one Serve"]);
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(message.contains("LabControlPlane plane cannot be changed"), "{message}");
+    allow(&scene, scene.name, "trouble-plane-changes", &[group], &["*"]);
+    let template = || scene.get("labcontrolplane", "plane")["spec"]["machineTemplate"]["metadata"].clone();
+    scene.until("it is done when it may be", || {
+        template()["annotations"]["pre-drain.delete.hook.machine.cluster.x-k8s.io/lb"] == "portcullis"
+    });
+    assert_eq!(template()["labels"]["loadbalancer.cluster.x-k8s.io/name"], "lb", "they are its members");
+    scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+}
+
+/// Of two control planes that go, one is let go at once: after its provider was asked to take it out, and not before.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_let_go_before_its_provider_has_heard() {
+    let scene = two("trouble-unheard");
+    scene.control_plane("c", "lb", "three", "10.0.0.3");
+    let group = "infrastructure.cluster.x-k8s.io";
+    let client = half_blind(&scene, &[group]).await;
+    let may_ask = "trouble-unheard-asks";
+    allow(&scene, scene.name, may_ask, &[group], &["*"]);
+    let _running = scene.look_after_as(client);
+    scene.until("all are members", || scene.assigned("lb").len() == 3);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active"), ("three", "active")]);
+    scene.until("all are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    scene.kubectl(&["delete", "clusterrolebinding", may_ask]);
+    // The API takes a moment to know.
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    scene.kubectl(&["delete", "machine", "one", "two", "--wait=false"]);
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(message.contains("LabBalancer lb cannot be changed"), "{message}");
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(scene.assigned("lb"), ["one Serve", "three Serve", "two Serve"]);
+    assert!(scene.is_held("one", "lb") && scene.is_held("two", "lb"));
+    allow(&scene, scene.name, may_ask, &[group], &["*"]);
+    let is_gone = |name: &str| scene.get("machine", name) == Value::Null;
+    scene.until("one is let go then", || is_gone("one") || is_gone("two"));
+    assert!(!is_gone("one") || !is_gone("two"), "the other takes its time");
 }

@@ -34,6 +34,11 @@ impl Reference {
         let of_version = version.split_once('/').map_or("", |(group, _)| group);
         self.api_group.as_deref().unwrap_or(of_version)
     }
+
+    /// Whether both point at the same object, however they name its group.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (self.group(), &self.kind, &self.name) == (other.group(), &other.kind, &other.name)
+    }
 }
 
 /// What a Cluster wants.

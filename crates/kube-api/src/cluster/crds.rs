@@ -100,6 +100,11 @@ fn load_balancer(flavour: Flavour) -> Value {
             "activeTargets": texts("Who gets traffic."),
             "address": text("Where it is found, whatever its endpoint is called. It is known before there are members."),
             "allowedSourceRanges": texts("Who may connect, as it is in force: absent is everyone, an empty list is nobody."),
+            "infrastructureRefs": {
+                "type": "array",
+                "description": "What is asked to make it, and what was before and has not been given up yet.",
+                "items": reference("An object that makes it, or did."),
+            },
             "conditions": conditions(),
         }),
     );

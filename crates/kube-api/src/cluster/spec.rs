@@ -179,12 +179,17 @@ impl LoadBalancerSpec {
         if given.kind == "Machine" && given.api_group.is_empty() { TargetKind::default() } else { given }
     }
 
-    /// Which objects are its members. Without a selector these are the cluster's that carry the load balancer's name.
-    pub fn selection(&self, name: &str) -> Selection {
-        let selector = self.selector.clone().filter(|selector| {
+    /// Its selector, if it says anything.
+    pub fn selector(&self) -> Option<&LabelSelector> {
+        self.selector.as_ref().filter(|selector| {
             selector.match_labels.as_ref().is_some_and(|labels| !labels.is_empty())
                 || selector.match_expressions.as_ref().is_some_and(|all| !all.is_empty())
-        });
+        })
+    }
+
+    /// Which objects are its members. Without a selector these are the cluster's that carry the load balancer's name.
+    pub fn selection(&self, name: &str) -> Selection {
+        let selector = self.selector().cloned();
         let default = || LabelSelector {
             match_labels: Some(BTreeMap::from([
                 (CLUSTER_LABEL.to_owned(), self.cluster_name.clone()),

@@ -1,6 +1,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
+use super::capi::Reference;
 use super::object::null_is_default;
 
 /// How a `LoadBalancer` stands.
@@ -28,6 +29,10 @@ pub struct LoadBalancerStatus {
     /// Who may connect, as it is in force: absent is everyone, an empty list is nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_source_ranges: Option<Vec<String>>,
+    /// What is asked to make it, and what was before and has not been given up yet. Nothing else tells that after its reference was
+    /// changed.
+    #[serde(deserialize_with = "null_is_default")]
+    pub infrastructure_refs: Vec<Reference>,
     /// What is to be known about it.
     #[serde(deserialize_with = "null_is_default")]
     pub conditions: Vec<Condition>,

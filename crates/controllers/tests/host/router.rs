@@ -46,6 +46,7 @@ fn publish(scene: &Scene, options: &Options) {
         },
         ports: options.ports,
         listen: options.listen.iter().map(|entry| (*entry).to_owned()).collect(),
+        at_node: true,
         is_wanted: true,
         openshift: Some(true),
         take_over: false,

@@ -186,7 +186,11 @@ impl Carried<'_> {
     fn address(&self, current: &[&Instance]) -> String {
         match &self.address {
             Address::Given(address) => address.clone(),
-            Address::Asked(address) if current.iter().any(|instance| instance.problem.is_none()) => {
+            // One that nobody has refused yet takes nothing from anybody where there was none.
+            Address::Asked(address)
+                if current.iter().any(|instance| instance.problem.is_none())
+                    || (current.is_empty() && self.status.address.is_empty()) =>
+            {
                 address.clone()
             }
             // What is not known for a moment is no reason to take away what clients use.
@@ -476,6 +480,22 @@ mod tests {
             let asked = Address::Asked("192.0.2.9".to_owned());
             let status = put_together_at(asked, json!([]), instances.clone(), &["a", "bb"], 0);
             assert_eq!(status.address, expected, "{instances}");
+        }
+        for (current, expected) in [(vec![], "192.0.2.9"), (vec![wrong("a", 3)], "")] {
+            let (assignment, status) = (Assignment::default(), InfrastructureStatus::default());
+            let current: Vec<Instance> =
+                current.into_iter().map(|one| serde_json::from_value(one).unwrap()).collect();
+            let carried = Carried {
+                generation: Some(3),
+                assignment: &assignment,
+                pool: "default",
+                live: &[],
+                address: Address::Asked("192.0.2.9".to_owned()),
+                status: &status,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            let current: Vec<&Instance> = current.iter().collect();
+            assert_eq!(carried.address(&current), expected, "for the first time");
         }
     }
 

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{info, warn};
 
 use super::asked::{Serving, Slice, Slices, claim, is_local};
-use super::controller::watched;
+use super::controller::{event_version, watched};
 use super::doubt::Doubt;
 use super::health::Health;
 use super::known::Known;
@@ -109,8 +109,10 @@ struct Agent {
     /// Whether they may be others than they were made, and whether it is heard of.
     doubt: Doubt,
     hears_of_others: bool,
-    /// The newest version of a Service of ours that was heard of.
+    /// The newest version of a Service that was heard of, and the one that is told: statuses change all the time, and nobody waits
+    /// for those.
     newest: Option<u64>,
+    up_to: Option<u64>,
     /// Which start of the kernel this is.
     boot: String,
     report: watch::Sender<NodeReport>,
@@ -161,6 +163,7 @@ impl NodeAgent {
             doubt: Doubt::new(Instant::now()),
             hears_of_others: false,
             newest: None,
+            up_to: None,
             boot: boot(),
             report,
             settings,
@@ -255,14 +258,28 @@ impl Agent {
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
                 let others =
                     |service: &Service| (!is_ours(service)).then(|| claim_of_others(service)).flatten();
+                let version = event_version(&event);
                 for (name, claim) in self.others.take(&event, others) {
-                    changed.extend(self.claims.set(&name, claim));
+                    let moved = self.claims.set(&name, claim);
+                    if !moved.is_empty() {
+                        self.newest = self.newest.max(version);
+                        self.up_to = self.newest;
+                    }
+                    changed.extend(moved);
                 }
                 for news in self.services.take_known(event, &self.known, is_ours) {
-                    self.newest = self.newest.max(news.version);
-                    let claim = self.services.get(&news.name).map(|service| claim(service));
+                    let service = self.services.get(&news.name);
+                    let asks_as_before = news.before.as_ref().zip(service).is_some_and(|(before, now)| {
+                        before.spec == now.spec && before.metadata.annotations == now.metadata.annotations
+                    });
+                    let claim = service.map(|service| claim(service));
                     let claim = claim.or_else(|| self.others.get(&news.name).cloned());
-                    changed.extend(self.claims.set(&news.name, claim));
+                    let moved = self.claims.set(&news.name, claim);
+                    self.newest = self.newest.max(news.version);
+                    if !asks_as_before || !moved.is_empty() {
+                        self.up_to = self.newest;
+                    }
+                    changed.extend(moved);
                     changed.insert(news.name);
                 }
             }
@@ -289,6 +306,7 @@ impl Agent {
             }
             Heard::Interfaces => changed.extend(self.move_to()),
             Heard::Time => {
+                self.up_to = self.newest;
                 self.read_anew().await;
                 changed.extend(self.look().await);
             }
@@ -365,7 +383,7 @@ impl Agent {
                 self.tell(NodeDatapath {
                     mode: word(self.settings.mode).to_owned(),
                     interfaces: in_force,
-                    up_to: self.newest.filter(|_| self.settings.mode != Mode::None),
+                    up_to: self.up_to.filter(|_| self.settings.mode != Mode::None),
                     problem: None,
                 });
             }

@@ -634,7 +634,7 @@ fn started_anew(node: &Node, report: &NodeReport) -> bool {
 }
 
 /// The version by which something was told.
-fn event_version(event: &watcher::Event<Service>) -> Option<u64> {
+pub(super) fn event_version(event: &watcher::Event<Service>) -> Option<u64> {
     match event {
         watcher::Event::Apply(service)
         | watcher::Event::InitApply(service)

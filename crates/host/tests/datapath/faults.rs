@@ -84,7 +84,7 @@ fn a_refused_batch_leaves_all_as_it_was_and_the_next_one_reads_anew() {
     assert!(matches!(refused, Error::Kernel { .. }), "{refused}");
     assert_eq!(
         refused.to_string(),
-        "the kernel did not take elements of frontends; the packet filters are as they were, and are read anew \
+        "the kernel did not take elements of frontends; what it took before that is in force, and all is read anew \
          before the next change"
     );
     assert_eq!(lab.ruleset(), before);

@@ -85,6 +85,51 @@ pub struct Here {
     pub also: BTreeSet<IpAddr>,
 }
 
+impl Here {
+    /// The addresses of either that are not the same in both: on other interfaces, or with other programs that listen there.
+    fn differing(&self, before: &Here) -> BTreeSet<IpAddr> {
+        let (now, then) = (self.addresses(), before.addresses());
+        let everywhere = |here: &Here| -> BTreeSet<Port> {
+            here.listening.iter().filter(|one| one.address.is_none()).map(|one| one.port).collect()
+        };
+        let all = now.keys().chain(then.keys()).copied();
+        if everywhere(self) != everywhere(before) {
+            return all.collect();
+        }
+        all.filter(|address| now.get(address) != then.get(address)).collect()
+    }
+
+    /// Its addresses, each with all that says who may be there.
+    fn addresses(&self) -> BTreeMap<IpAddr, Standing<'_>> {
+        let mut all: BTreeMap<IpAddr, Standing<'_>> = BTreeMap::new();
+        for interface in self.interfaces.iter() {
+            for address in &interface.addresses {
+                let on = (interface.name.as_str(), interface.master.is_some(), interface.is_loopback);
+                all.entry(*address).or_default().on.push(on);
+            }
+        }
+        for address in &self.also {
+            all.entry(*address).or_default().also = true;
+        }
+        for Listening { port, address } in &self.listening {
+            if let Some(address) = address {
+                all.entry(*address).or_default().listening.push(*port);
+            }
+        }
+        all
+    }
+}
+
+/// What says who may be at an address.
+#[derive(Debug, Default, PartialEq)]
+struct Standing<'a> {
+    /// The interfaces that have it, in their order: whether they are a part of another, and whether they only lead back here.
+    on: Vec<(&'a str, bool, bool)>,
+    /// Whether it counts among the host's own in any case.
+    also: bool,
+    listening: Vec<Port>,
+}
+
 /// Where a program of the node listens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listening {
@@ -110,6 +155,26 @@ pub struct Share {
     pub addresses: BTreeSet<IpAddr>,
     /// The addresses that it asked for and did not get, and why.
     pub refused: BTreeMap<IpAddr, Refusal>,
+}
+
+impl Share {
+    /// Whether another one has the same at some addresses.
+    fn is_same_at(&self, other: &Share, some: &BTreeSet<IpAddr>) -> bool {
+        some.iter().all(|address| {
+            self.addresses.contains(address) == other.addresses.contains(address)
+                && self.refused.get(address) == other.refused.get(address)
+        })
+    }
+
+    /// Takes out what is at some addresses.
+    fn split_off(&mut self, some: &BTreeSet<IpAddr>) -> Share {
+        let mut off = Share::default();
+        for address in some {
+            off.addresses.extend(self.addresses.take(address));
+            off.refused.extend(self.refused.remove_entry(address));
+        }
+        off
+    }
 }
 
 /// Why a Service is not at an address.
@@ -243,8 +308,7 @@ impl Claims {
         match claim {
             Some(claim) => {
                 self.asked.insert(Arc::clone(name), claim);
-                self.enter(name);
-                for (address, _) in self.places(name) {
+                for address in self.enter(name, None) {
                     addresses.entry(address).or_default().insert(Arc::clone(name));
                 }
             }
@@ -261,28 +325,32 @@ impl Claims {
         changed
     }
 
-    /// The node has something else: whose share is another now.
+    /// The node has something else: whose share is another now. Only who is at an address that differs is decided anew, and only
+    /// there.
     pub fn move_to(&mut self, here: Here) -> BTreeSet<Name> {
-        if self.here == here {
-            return BTreeSet::new();
-        }
+        let differing = here.differing(&self.here);
         self.usual = usual(&self.policy.selection, &here);
         self.here = here;
-        let before = std::mem::take(&mut self.shares);
-        self.askers.clear();
-        self.shut_out.clear();
+        if differing.is_empty() {
+            return BTreeSet::new();
+        }
+        self.askers.retain(|(address, _), _| !differing.contains(address));
         let names: Vec<Name> = self.asked.keys().cloned().collect();
+        let mut before = Vec::with_capacity(names.len());
         let mut addresses: BTreeMap<IpAddr, BTreeSet<Name>> = BTreeMap::new();
         for name in &names {
-            self.enter(name);
-            for (address, _) in self.places(name) {
+            before.push(self.shares.entry(Arc::clone(name)).or_default().split_off(&differing));
+            for address in self.enter(name, Some(&differing)) {
                 addresses.entry(address).or_default().insert(Arc::clone(name));
             }
         }
         for (address, all) in addresses {
             self.settle(address, all, &mut BTreeSet::new());
         }
-        names.into_iter().filter(|name| before.get(name) != self.shares.get(name)).collect()
+        let is_another = |(name, before): &(Name, Share)| {
+            self.shares.get(name).is_none_or(|now| !now.is_same_at(before, &differing))
+        };
+        names.into_iter().zip(before).filter(is_another).map(|(name, _)| name).collect()
     }
 
     /// What somebody asks for by a name or an address that this node does not have.
@@ -304,11 +372,15 @@ impl Claims {
         }
     }
 
-    /// Enters somebody's claim: what the node needs itself is refused at once, the rest is asked for.
-    fn enter(&mut self, name: &Name) {
-        let Some(claim) = self.asked.get(name) else { return };
-        let mut share = Share::default();
-        for address in self.candidates(claim) {
+    /// Enters somebody's claim, at some addresses or at all: what the node needs itself is refused at once, the rest is asked for.
+    /// Where it is asked for.
+    fn enter(&mut self, name: &Name, only: Option<&BTreeSet<IpAddr>>) -> Vec<IpAddr> {
+        let Some(claim) = self.asked.get(name) else { return Vec::new() };
+        let mut share = self.shares.remove(name).unwrap_or_default();
+        let mut entered = Vec::new();
+        let mut candidates = self.candidates(claim);
+        candidates.retain(|address| only.is_none_or(|only| only.contains(address)));
+        for address in candidates {
             if let Some(refusal) = self.needed_here(name, claim, address) {
                 if matches!(refusal, Refusal::NodePort(..)) {
                     // Another of its ports may become one, too, and is named then.
@@ -326,8 +398,10 @@ impl Claims {
                     .push(Arc::clone(name));
             }
             share.addresses.insert(address);
+            entered.push(address);
         }
         self.shares.insert(Arc::clone(name), share);
+        entered
     }
 
     /// Whether the node itself needs a port at an address, or all of it leads elsewhere. Who has one keeps it when a program comes

@@ -1,6 +1,7 @@
 //! What runs on every node: it tells which addresses the node has, and has its packet filters be as Services ask.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -79,6 +80,21 @@ enum Heard {
     Interfaces,
     Others(Others),
     Time,
+}
+
+/// Which Services are concerned by what was heard.
+#[derive(Default)]
+struct Concerned {
+    /// Those that ask for something else, or have other endpoints.
+    asking: BTreeSet<Name>,
+    /// Those that get other addresses.
+    moved: BTreeSet<Name>,
+}
+
+impl Concerned {
+    fn is_empty(&self) -> bool {
+        self.asking.is_empty() && self.moved.is_empty()
+    }
 }
 
 /// What is known, and what was done about it.
@@ -200,14 +216,14 @@ impl Agent {
             if matches!(first, Heard::Time) {
                 heard.extend(self.others().await);
             }
-            let mut changed = BTreeSet::new();
-            self.take(first, &mut changed).await;
+            let mut concerned = Concerned::default();
+            self.take(first, &mut concerned).await;
             // What came meanwhile is done together.
             while let Some(Some(next)) = heard.next().now_or_never() {
-                self.take(next, &mut changed).await;
+                self.take(next, &mut concerned).await;
             }
             if self.is_complete() {
-                self.act(changed).await;
+                self.act(concerned).await;
                 let problem = self.report.borrow().datapath.problem.clone();
                 told(problem.map_or(Ok(()), Err));
             }
@@ -251,7 +267,7 @@ impl Agent {
     }
 
     /// Takes in what was heard; which Services are concerned.
-    async fn take(&mut self, heard: Heard, changed: &mut BTreeSet<Name>) {
+    async fn take(&mut self, heard: Heard, concerned: &mut Concerned) {
         match heard {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
@@ -265,7 +281,7 @@ impl Agent {
                         self.newest = self.newest.max(version);
                         self.up_to = self.newest;
                     }
-                    changed.extend(moved);
+                    concerned.moved.extend(moved);
                 }
                 for news in self.services.take_known(event, &self.known, is_ours) {
                     let service = self.services.get(&news.name);
@@ -279,8 +295,8 @@ impl Agent {
                     if !asks_as_before || !moved.is_empty() {
                         self.up_to = self.newest;
                     }
-                    changed.extend(moved);
-                    changed.insert(news.name);
+                    concerned.moved.extend(moved);
+                    concerned.asking.insert(news.name);
                 }
             }
             Heard::Slice(event) => {
@@ -292,23 +308,23 @@ impl Agent {
                                 self.by_service.remove(&before.service);
                             }
                         }
-                        changed.insert(Arc::clone(&before.service));
+                        concerned.asking.insert(Arc::clone(&before.service));
                     }
                     let Some(slice) = self.slices.get(&news.name) else { continue };
                     let slices = self.by_service.entry(Arc::clone(&slice.service)).or_default();
                     slices.insert(news.name, Arc::clone(slice));
-                    changed.insert(Arc::clone(&slice.service));
+                    concerned.asking.insert(Arc::clone(&slice.service));
                 }
             }
             Heard::ApiServer(event) => {
                 self.api_server.take(event, |_| true);
-                changed.extend(self.move_to());
+                concerned.moved.extend(self.move_to());
             }
-            Heard::Interfaces => changed.extend(self.move_to()),
+            Heard::Interfaces => concerned.moved.extend(self.move_to()),
             Heard::Time => {
                 self.up_to = self.newest;
                 self.read_anew().await;
-                changed.extend(self.look().await);
+                concerned.moved.extend(self.look().await);
             }
             Heard::Others(others) => {
                 self.doubt.hear(others);
@@ -352,28 +368,31 @@ impl Agent {
         self.claims.move_to(Here { interfaces, listening: self.listening.clone(), also })
     }
 
-    /// What a Service is to have in the packet filters.
-    fn frontends(&self, name: &Name) -> Vec<Frontend> {
-        let (Some(service), Some(share)) = (self.services.get(name), self.claims.share(name)) else {
-            return Vec::new();
-        };
-        let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
-        let serving = Serving { cluster, node, service, slices: self.by_service.get(name) };
-        serving.frontends(&share.addresses)
+    /// The addresses that a Service gets.
+    fn addresses(&self, name: &Name) -> BTreeSet<IpAddr> {
+        self.claims.share(name).map(|share| share.addresses.clone()).unwrap_or_default()
     }
 
-    async fn act(&mut self, changed: BTreeSet<Name>) {
+    /// What a Service is to have in the packet filters, at some of its addresses.
+    fn frontends(&self, name: &Name, addresses: &BTreeSet<IpAddr>) -> Vec<Frontend> {
+        let Some(service) = self.services.get(name) else { return Vec::new() };
+        let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
+        let serving = Serving { cluster, node, service, slices: self.by_service.get(name) };
+        serving.frontends(addresses)
+    }
+
+    async fn act(&mut self, concerned: Concerned) {
         if self.settings.mode == Mode::Nftables && !self.settings.observe {
-            self.answer_health_checks(&changed).await;
+            self.answer_health_checks(&concerned.asking).await;
         }
         // What was not done is done when it is tried again.
-        self.whole |= self.pause.is_some() && !changed.is_empty();
+        self.whole |= self.pause.is_some() && !concerned.is_empty();
         if self.pause.is_some_and(|until| Instant::now() < until) {
             return;
         }
         // In this mode packets are filtered on the interfaces themselves.
         self.whole |= self.settings.mode == Mode::Filter && self.filtered != self.outside();
-        let done = if self.whole { self.sync_all().await } else { self.change(changed).await };
+        let done = if self.whole { self.sync_all().await } else { self.change(concerned).await };
         match done {
             Ok(in_force) => {
                 if self.failures > 0 {
@@ -411,7 +430,7 @@ impl Agent {
         let mut all = Vec::new();
         self.placed.clear();
         for name in names {
-            let frontends = self.frontends(&name);
+            let frontends = self.frontends(&name, &self.addresses(&name));
             let places: Vec<Place> = frontends.iter().map(Frontend::place).collect();
             if !places.is_empty() {
                 self.placed.insert(name, places);
@@ -453,13 +472,32 @@ impl Agent {
     }
 
     /// Makes the packet filters have what changed. With nothing, it is seen whether they are still there.
-    async fn change(&mut self, changed: BTreeSet<Name>) -> Result<BTreeSet<String>, datapath::Error> {
+    async fn change(&mut self, concerned: Concerned) -> Result<BTreeSet<String>, datapath::Error> {
         if self.settings.mode == Mode::None {
             return Ok(BTreeSet::new());
         }
+        let Concerned { asking, moved } = concerned;
         let (mut come, mut gone) = (Vec::new(), BTreeSet::new());
-        for name in changed {
-            let frontends = self.frontends(&name);
+        for name in moved.difference(&asking) {
+            let mut addresses = self.addresses(name);
+            let mut places = self.placed.remove(name).unwrap_or_default();
+            let goes = |place: &mut Place| !place.is_node_port() && !addresses.contains(&place.address());
+            gone.extend(places.extract_if(.., goes));
+            // Where it was already nothing changes, and that may be at many.
+            for place in &places {
+                addresses.remove(&place.address());
+            }
+            let frontends = self.frontends(name, &addresses);
+            places.extend(frontends.iter().map(Frontend::place));
+            places.sort_unstable();
+            places.dedup();
+            if !places.is_empty() {
+                self.placed.insert(Arc::clone(name), places);
+            }
+            come.extend(frontends);
+        }
+        for name in asking {
+            let frontends = self.frontends(&name, &self.addresses(&name));
             let places: Vec<Place> = frontends.iter().map(Frontend::place).collect();
             gone.extend(self.placed.remove(&name).unwrap_or_default());
             if !places.is_empty() {
@@ -588,10 +626,10 @@ fn reported(interfaces: &Interfaces) -> BTreeMap<String, NodeInterface> {
 }
 
 /// Whether an address is only known on one link.
-fn is_of_link(address: &std::net::IpAddr) -> bool {
+fn is_of_link(address: &IpAddr) -> bool {
     match address {
-        std::net::IpAddr::V4(address) => address.is_link_local(),
-        std::net::IpAddr::V6(address) => address.is_unicast_link_local(),
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
     }
 }
 

@@ -182,7 +182,7 @@ pub(super) struct Serving<'a> {
 impl Serving<'_> {
     /// The frontends at these addresses, and at its node ports if its ranges are to count for them.
     pub(super) fn frontends(&self, addresses: &BTreeSet<IpAddr>) -> Vec<Frontend> {
-        let spec = self.service.spec.clone().unwrap_or_default();
+        let Some(spec) = &self.service.spec else { return Vec::new() };
         let nobody = || Admission { ranges: SourceRanges::listed([]), empty_means: EmptyMeans::Nobody };
         let admission = admission(self.service).unwrap_or_else(|_| nobody());
         let (namespace, name) = (self.service.namespace().unwrap_or_default(), self.service.name_any());
@@ -190,7 +190,7 @@ impl Serving<'_> {
         let covers_node_ports =
             self.service.annotations().get(NODE_PORTS).is_some_and(|value| value == "true");
         let mut all = Vec::new();
-        for port in ports(&spec) {
+        for port in ports(spec) {
             let mut places: Vec<Place> = number(port)
                 .iter()
                 .flat_map(|number| {
@@ -202,7 +202,7 @@ impl Serving<'_> {
             if covers_node_ports
                 && let Some(number) = port.node_port.and_then(|port| u16::try_from(port).ok())
             {
-                let every = families(&spec).into_iter().map(|family| match family {
+                let every = families(spec).into_iter().map(|family| match family {
                     Family::V4 => IpAddr::from([0, 0, 0, 0]),
                     Family::V6 => IpAddr::from([0_u16; 8]),
                 });
@@ -213,7 +213,7 @@ impl Serving<'_> {
                 );
             }
             for place in places {
-                all.extend(self.frontend(&spec, port, place, &owner, &admission));
+                all.extend(self.frontend(spec, port, place, &owner, &admission));
             }
         }
         all

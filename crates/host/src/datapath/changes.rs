@@ -65,13 +65,13 @@ pub fn difference(before: &Ruleset, after: &Ruleset) -> Plan {
 }
 
 fn change(place: Place, before: &Ruleset, after: &Ruleset) -> Option<Change> {
-    let elements = |ruleset: &'_ Ruleset| ruleset.frontends.get(&place).cloned().unwrap_or_default();
-    let (before, after) = (elements(before), elements(after));
+    let [before, after] =
+        [before, after].map(|ruleset| ruleset.frontends.get(&place).map(Vec::as_slice).unwrap_or_default());
     if before == after {
         return None;
     }
     let without = |these: &[Element], those: &[Element]| {
         these.iter().filter(|element| those.binary_search(element).is_err()).cloned().collect()
     };
-    Some(Change { place, remove: without(&before, &after), add: without(&after, &before) })
+    Some(Change { place, remove: without(before, after), add: without(after, before) })
 }

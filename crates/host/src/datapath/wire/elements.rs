@@ -2,6 +2,7 @@
 //! of the kernel's machine; all are in the order of the network but for the numbers of slots, which are the machine's own.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use portcullis_core::{Cidr, Family, Protocol};
@@ -92,38 +93,41 @@ pub(crate) fn write_local(messages: &mut Messages, addresses: &BTreeSet<IpAddr>)
             attributes.text(LIST_TABLE, TABLE);
             attributes.text(LIST_SET, &set);
         });
-        let local: Vec<Raw> = addresses
-            .iter()
-            .filter(|address| Family::of(**address) == family)
-            .map(|address| Raw::new(address_key(address.to_canonical())))
-            .collect();
-        write_set(messages, Direction::Add, &set, &local);
+        let local = addresses.iter().filter(|address| Family::of(**address) == family);
+        let local = local.map(|address| Raw::new(KeyBytes::new().address(address.to_canonical()).0));
+        write_set(messages, Direction::Add, &set, local);
     }
 }
 
 fn write_all(messages: &mut Messages, direction: Direction, changes: &[Change]) {
-    let mut sets: BTreeMap<String, Vec<Raw>> = BTreeMap::new();
+    let mut sets: BTreeMap<SetName, Vec<(Place, &Element)>> = BTreeMap::new();
     for change in changes {
         let elements = match direction {
             Direction::Add => &change.add,
             Direction::Remove => &change.remove,
         };
         for element in elements {
-            let (set, raw) = write_element(change.place, element);
-            sets.entry(set).or_default().push(raw);
+            let set = SetName::of(change.place, element);
+            sets.entry(set).or_default().push((change.place, element));
         }
     }
     for (set, elements) in sets {
-        write_set(messages, direction, &set, &elements);
+        let raw = elements.into_iter().map(|(place, element)| Raw::of(place, element));
+        write_set(messages, direction, &set.to_string(), raw);
     }
 }
 
-fn write_set(messages: &mut Messages, direction: Direction, set: &str, elements: &[Raw]) {
+fn write_set(
+    messages: &mut Messages,
+    direction: Direction,
+    set: &str,
+    elements: impl IntoIterator<Item = Raw>,
+) {
     let (kind, flags) = match direction {
         Direction::Add => (NEW_ELEMENTS, CREATE),
         Direction::Remove => (DELETE_ELEMENTS, 0),
     };
-    let mut elements = elements.iter().peekable();
+    let mut elements = elements.into_iter().peekable();
     while elements.peek().is_some() {
         messages.add(kind, flags, INET, |attributes| {
             attributes.text(LIST_TABLE, TABLE);
@@ -143,6 +147,26 @@ fn write_set(messages: &mut Messages, direction: Direction, set: &str, elements:
 impl Raw {
     fn new(key: Vec<u8>) -> Self {
         Self { key, data: None, comment: None, count: Count::default() }
+    }
+
+    /// An element of a frontend, as it is written.
+    fn of(place: Place, element: &Element) -> Self {
+        let key = KeyBytes::new();
+        match element {
+            Element::Frontend(comment) => {
+                Raw { comment: Some(comment.clone()), ..Raw::new(key.place(place).0) }
+            }
+            Element::Accepted | Element::Dropped | Element::Serve(_) | Element::Masquerade => {
+                Raw::new(key.place(place).0)
+            }
+            Element::Admit(range) => Raw::new(key.address(range.addr()).place(place).0),
+            Element::Slot(slot, endpoint) => Raw {
+                data: Some(KeyBytes::new().endpoint(*endpoint).0),
+                ..Raw::new(key.place(place).bytes(&slot.to_ne_bytes()).0)
+            },
+            Element::Hairpin(endpoint) => Raw::new(key.address(*endpoint).address(*endpoint).place(place).0),
+            Element::Member(_, endpoint) => Raw::new(key.place(place).endpoint(*endpoint).0),
+        }
     }
 
     fn write(&self, attributes: &mut Attributes<'_>, direction: Direction) {
@@ -189,34 +213,37 @@ fn comment_of(data: &[u8]) -> Option<String> {
     }
 }
 
-/// The set of an element, and how it is written there.
-fn write_element(place: Place, element: &Element) -> (String, Raw) {
-    let digit = digit(place.family());
-    let key = place_key(place);
-    match element {
-        Element::Frontend(comment) => {
-            (format!("frontend{digit}"), Raw { comment: Some(comment.clone()), ..Raw::new(key) })
-        }
-        Element::Accepted => (format!("accepted{digit}"), Raw::new(key)),
-        Element::Dropped => (format!("dropped{digit}"), Raw::new(key)),
-        Element::Admit(range) => {
-            let set = format!("admit{digit}_{}", range.prefix_len());
-            (set, Raw::new([address_key(range.addr()), key].concat()))
-        }
-        Element::Serve(Verdict::Pick(count)) => (format!("pick{digit}_{count}"), Raw::new(key)),
-        Element::Serve(Verdict::Refuse) => (format!("refuse{digit}"), Raw::new(key)),
-        Element::Slot(slot, endpoint) => {
-            let key = [key, slot.to_ne_bytes().to_vec()].concat();
-            (format!("slot{digit}"), Raw { data: Some(endpoint_key(*endpoint)), ..Raw::new(key) })
-        }
-        Element::Masquerade => (format!("masquerade{digit}"), Raw::new(key)),
-        Element::Hairpin(endpoint) => {
-            let endpoint = address_key(*endpoint);
-            (format!("hairpin{digit}"), Raw::new([endpoint.clone(), endpoint, key].concat()))
-        }
-        Element::Member(timeout, endpoint) => {
-            (member_set(place.family(), *timeout), Raw::new([key, endpoint_key(*endpoint)].concat()))
-        }
+/// A set, by the parts of its name. There are few of them, and many elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SetName {
+    kind: &'static str,
+    family: Family,
+    number: Option<u32>,
+}
+
+impl SetName {
+    /// Where an element is.
+    fn of(place: Place, element: &Element) -> Self {
+        let (kind, number) = match element {
+            Element::Frontend(_) => ("frontend", None),
+            Element::Accepted => ("accepted", None),
+            Element::Dropped => ("dropped", None),
+            Element::Admit(range) => ("admit", Some(u32::from(range.prefix_len()))),
+            Element::Serve(Verdict::Pick(count)) => ("pick", Some(*count)),
+            Element::Serve(Verdict::Refuse) => ("refuse", None),
+            Element::Slot(..) => ("slot", None),
+            Element::Masquerade => ("masquerade", None),
+            Element::Hairpin(_) => ("hairpin", None),
+            Element::Member(timeout, _) => ("member", Some(*timeout)),
+        };
+        SetName { kind, family: place.family(), number }
+    }
+}
+
+impl fmt::Display for SetName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.kind, digit(self.family))?;
+        self.number.map_or(Ok(()), |number| write!(f, "_{number}"))
     }
 }
 
@@ -306,7 +333,7 @@ pub(crate) fn clients_to_forget(
         !matches!((place, endpoint), (Some(place), Some(endpoint)) if stays(place, endpoint))
     };
     let gone: Vec<Raw> = clients.iter().filter(forgets).cloned().collect();
-    (!gone.is_empty()).then(|| Messages::batch(|messages| write_set(messages, Direction::Remove, set, &gone)))
+    (!gone.is_empty()).then(|| Messages::batch(|messages| write_set(messages, Direction::Remove, set, gone)))
 }
 
 /// What a counter of a frontend says.
@@ -388,29 +415,40 @@ pub(crate) fn digit(family: Family) -> char {
     }
 }
 
-fn address_key(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(address) => address.octets().to_vec(),
-        IpAddr::V6(address) => address.octets().to_vec(),
+/// A key, as far as it is written.
+struct KeyBytes(Vec<u8>);
+
+/// The longest key has two addresses of IPv6 and a place.
+const LONGEST: usize = 56;
+
+impl KeyBytes {
+    fn new() -> Self {
+        KeyBytes(Vec::with_capacity(LONGEST))
     }
-}
 
-fn port_key(port: u16) -> [u8; 4] {
-    let [high, low] = port.to_be_bytes();
-    [high, low, 0, 0]
-}
+    fn bytes(mut self, bytes: &[u8]) -> Self {
+        self.0.extend_from_slice(bytes);
+        self
+    }
 
-fn endpoint_key(endpoint: SocketAddr) -> Vec<u8> {
-    let mut key = address_key(endpoint.ip());
-    key.extend(port_key(endpoint.port()));
-    key
-}
+    fn address(self, address: IpAddr) -> Self {
+        match address {
+            IpAddr::V4(address) => self.bytes(&address.octets()),
+            IpAddr::V6(address) => self.bytes(&address.octets()),
+        }
+    }
 
-fn place_key(place: Place) -> Vec<u8> {
-    let mut key = address_key(place.address());
-    key.extend([place.protocol().number(), 0, 0, 0]);
-    key.extend(port_key(place.port()));
-    key
+    fn port(self, port: u16) -> Self {
+        self.bytes(&port.to_be_bytes()).bytes(&[0, 0])
+    }
+
+    fn place(self, place: Place) -> Self {
+        self.address(place.address()).bytes(&[place.protocol().number(), 0, 0, 0]).port(place.port())
+    }
+
+    fn endpoint(self, endpoint: SocketAddr) -> Self {
+        self.address(endpoint.ip()).port(endpoint.port())
+    }
 }
 
 /// What is left of a key.
@@ -496,7 +534,7 @@ mod tests {
         fn what_is_written_is_read((place, element) in placed()) {
             let change = Change { place, remove: Vec::new(), add: vec![element.clone()] };
             let batch = gather(&[change]);
-            let set = write_element(place, &element).0;
+            let set = SetName::of(place, &element).to_string();
             let written: Vec<(u16, Vec<Raw>)> =
                 messages(batch.bytes()).map(|message| (message.kind, parse_elements(message).collect())).collect();
             prop_assert_eq!(written.len(), 3);
@@ -508,7 +546,7 @@ mod tests {
         fn elements_of_two_places_never_have_the_same_key((one, element) in placed(), port in 1..=u16::MAX) {
             let other = Place::new(one.address(), one.protocol(), port).unwrap();
             prop_assume!(one != other);
-            prop_assert_ne!(write_element(one, &element).1.key, write_element(other, &element).1.key);
+            prop_assert_ne!(Raw::of(one, &element).key, Raw::of(other, &element).key);
         }
 
         #[test]

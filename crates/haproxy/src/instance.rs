@@ -13,13 +13,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use portcullis_core::{Family, Problem};
 use tokio::time::sleep;
+use tracing::{info, warn};
 
 use crate::answers::{self, Counts, Processes};
 use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
 use crate::holder::{has_family, holders};
 use crate::names;
-use crate::next::{Decision, Look, Memory, Order, Running, Step, next, questions};
+use crate::next::{Decision, Look, Memory, Order, Running, Step, Why, next, questions};
 use crate::seen::{Seen, seen};
 use crate::socket::Socket;
 use crate::supervised::{is_running, last_words, start, write};
@@ -134,8 +135,8 @@ impl Instance {
     /// One that has ended is started again. To be called when something changes, at [`Seen::due`], and every few seconds.
     pub async fn apply(&mut self, wanted: &Wanted, now: SystemTime) -> Result<Seen, Error> {
         self.wanted.clone_from(wanted);
-        let proxies = wanted.balancers.iter().flat_map(names::proxies).map(|(name, _)| name).collect();
-        self.tally.keep(&proxies);
+        let names = wanted.balancers.iter().filter_map(|balancer| names::balancer(&balancer.id)).collect();
+        self.tally.keep(&names);
         let mut before = Vec::new();
         let mut look = self.look_at_all().await?;
         for _ in 0..ROUNDS {
@@ -297,6 +298,7 @@ impl Instance {
             counts.extend(self.counts_of_old(pid).await?.map(|counts| (pid, counts)));
         }
         let mut running = Running {
+            old: processes.old.clone(),
             generation: answers::generation(&info),
             proxies: of_current.frontends.keys().cloned().collect(),
             ..Running::default()
@@ -420,13 +422,33 @@ impl Instance {
     }
 
     fn count_cuts(&mut self, steps: &[Step]) {
-        let mut cuts: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let mut cuts = BTreeMap::new();
         for step in steps {
-            if let Step::Server { backend, server, order: Order::Cut { sessions, .. } } = step {
-                *cuts.entry((backend.clone(), server.clone())).or_default() += sessions;
+            if let Step::Server { backend, server, order: Order::Cut { worker, sessions, why } } = step {
+                cuts.insert(((backend.clone(), server.clone()), *worker), (*sessions, *why));
             }
         }
-        self.tally.cutting(&cuts);
+        for place in self.tally.cutting(&cuts) {
+            let ((listener, member), worker) = &place;
+            match cuts.get(&place) {
+                Some((connections, Why::TooManyWorkers)) => {
+                    warn!(
+                        listener,
+                        member,
+                        worker,
+                        connections,
+                        "connections are ended, since there are too many workers left of reloads and theirs is the oldest"
+                    );
+                }
+                Some((connections, Why::TimeIsOver)) => {
+                    info!(
+                        listener,
+                        member, worker, connections, "connections are ended, since their time is over"
+                    );
+                }
+                None => {}
+            }
+        }
     }
 
     async fn execute(&mut self, step: &Step) -> Result<(), Error> {

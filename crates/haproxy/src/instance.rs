@@ -20,12 +20,12 @@ use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
 use crate::holder::{has_family, holders};
 use crate::names;
-use crate::next::{Decision, Look, Memory, Order, Running, Step, Why, next, questions};
+use crate::next::{Decision, Look, Memory, Order, Running, Step, Why, claimed, next, problems, questions};
 use crate::seen::{Seen, seen};
 use crate::socket::Socket;
 use crate::supervised::{is_running, last_words, start, write};
 use crate::tally::Tally;
-use crate::wanted::Wanted;
+use crate::wanted::{BalancerId, Wanted};
 
 /// Where an HAProxy lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -171,6 +171,27 @@ impl Instance {
         Ok(self.tell(&look, &decision))
     }
 
+    /// What would be in the way of load balancers, if this was wanted. Nothing is changed.
+    pub async fn obstacles(&self, wanted: &Wanted) -> Result<BTreeMap<BalancerId, Problem>, Error> {
+        let processes = self.ask_processes().await?;
+        let running = match processes.as_ref().and_then(|processes| processes.current) {
+            Some(worker) => {
+                let generation = answers::generation(&self.info_of(worker).await?);
+                Some(Running { generation, ..Running::default() })
+            }
+            None => None,
+        };
+        let mut look = Look {
+            directory: self.settings.directory.clone(),
+            families: self.families.clone(),
+            file: self.read_file()?,
+            running,
+            ..Look::default()
+        };
+        look.taken = holders(&questions(wanted, &look), &self.ours(processes.as_ref()));
+        Ok(problems(&claimed(wanted, &look)))
+    }
+
     /// Ends HAProxy and all of its connections, for good.
     pub async fn stop(mut self) -> Result<(), Error> {
         let Some(processes) = self.ask_processes().await? else { return Ok(()) };
@@ -259,11 +280,7 @@ impl Instance {
         };
         // What does not run needs no second look.
         self.misses = if processes.is_some() { 0 } else { ENOUGH };
-        let mut ours: BTreeSet<u32> = BTreeSet::new();
-        for known in [&processes, &self.processes].into_iter().flatten() {
-            // A worker outlives its master by a moment, and so does its hold on its ports.
-            ours.extend(known.current.iter().chain(&known.old));
-        }
+        let ours = self.ours(processes.as_ref());
         let running = match &processes {
             Some(processes) => Some(self.look_at_workers(processes).await?),
             None => None,
@@ -283,6 +300,13 @@ impl Instance {
         };
         look.taken = holders(&questions(&self.wanted, &look), &ours);
         Ok(look)
+    }
+
+    /// The workers that there are, and those that were there when it was looked last: a worker outlives its master by a moment,
+    /// and so does its hold on its ports.
+    fn ours(&self, now: Option<&Processes>) -> BTreeSet<u32> {
+        let known = now.into_iter().chain(&self.processes);
+        known.flat_map(|known| known.current.iter().chain(&known.old)).copied().collect()
     }
 
     async fn look_at_workers(&mut self, processes: &Processes) -> Result<Running, Error> {

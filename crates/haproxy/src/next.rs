@@ -205,16 +205,17 @@ pub(crate) fn claimed<'a>(wanted: &'a Wanted, look: &Look) -> Vec<Claim<'a>> {
     claims(wanted, &look.families, &listening(look), &look.taken)
 }
 
+/// What is in the way of load balancers.
+pub(crate) fn problems(claims: &[Claim<'_>]) -> BTreeMap<BalancerId, Problem> {
+    // Of two with one name the first counts, also for what is in its way.
+    let all = claims.iter().rev();
+    all.filter_map(|claim| Some((claim.balancer.id.clone(), claim.problem.clone()?))).collect()
+}
+
 /// What is to be done. It is empty where all is as wanted, or has to be waited for.
 pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> Decision {
     let claims = claimed(wanted, look);
-    let problems = claims
-        .iter()
-        .filter_map(|claim| Some((claim.balancer.id.clone(), claim.problem.clone()?)))
-        // Of two with one name the first counts, also for what is in its way.
-        .rev()
-        .collect();
-    let mut decision = Decision { problems, ..Decision::default() };
+    let mut decision = Decision { problems: problems(&claims), ..Decision::default() };
     let steps = &mut decision.steps;
 
     let files: Vec<(String, BTreeSet<String>)> = claims

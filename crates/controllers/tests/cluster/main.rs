@@ -16,6 +16,7 @@ mod members;
 mod moves;
 mod nlb;
 mod ovn;
+mod places;
 mod scene;
 mod stories;
 mod templates;

@@ -42,20 +42,32 @@ impl World {
         SystemTime::UNIX_EPOCH + Duration::from_secs(self.now)
     }
 
+    /// Sees who listens where, and which workers there are.
+    fn look_around(&mut self, wanted: &Wanted) {
+        self.look.taken.clear();
+        let asked = questions(wanted, &self.look);
+        let taken = asked.into_iter().filter(|place| self.other == Some(place.port()));
+        self.look.taken = taken.map(|place| (place, "nginx".to_owned())).collect();
+        let current = self.worker;
+        if let Some(running) = &mut self.look.running {
+            // Old workers end with their last connection. Later ones have higher numbers.
+            let busy: BTreeSet<u32> = running.sessions.values().flat_map(BTreeMap::keys).copied().collect();
+            running.old = busy.into_iter().filter(|worker| *worker != current).collect();
+        }
+    }
+
+    /// Does the first steps of what is decided, and forgets all of it.
+    fn begin(&mut self, wanted: &Wanted, steps: usize) {
+        self.look_around(wanted);
+        let decision = next(wanted, &self.look, &self.memory, self.time());
+        decision.steps.into_iter().take(steps).for_each(|step| self.step(step));
+        self.memory = Memory::default();
+    }
+
     /// Does what is decided until nothing is, which is soon.
     fn settle(&mut self, wanted: &Wanted) {
         for _ in 0..8 {
-            self.look.taken.clear();
-            let asked = questions(wanted, &self.look);
-            let taken = asked.into_iter().filter(|place| self.other == Some(place.port()));
-            self.look.taken = taken.map(|place| (place, "nginx".to_owned())).collect();
-            let current = self.worker;
-            if let Some(running) = &mut self.look.running {
-                // Old workers end with their last connection. Later ones have higher numbers.
-                let busy: BTreeSet<u32> =
-                    running.sessions.values().flat_map(BTreeMap::keys).copied().collect();
-                running.old = busy.into_iter().filter(|worker| *worker != current).collect();
-            }
+            self.look_around(wanted);
             let decision = next(wanted, &self.look, &self.memory, self.time());
             self.memory = decision.memory;
             if decision.steps.is_empty() {
@@ -213,6 +225,8 @@ enum Event {
     End,
     /// Our process ends.
     Forget,
+    /// Something else is wanted, and our process is killed after so many steps of it.
+    Kill(usize, Vec<Spec>),
     Connect,
     Check,
     Pass(u64),
@@ -265,6 +279,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         4 => specs().prop_map(Event::Want),
         1 => Just(Event::End),
         1 => Just(Event::Forget),
+        2 => (0..6_usize, specs()).prop_map(|(steps, specs)| Event::Kill(steps, specs)),
         3 => Just(Event::Connect),
         3 => Just(Event::Check),
         2 => (1..30_u64).prop_map(Event::Pass),
@@ -368,6 +383,10 @@ proptest! {
                     }
                 }
                 Event::Forget => world.memory = Memory::default(),
+                Event::Kill(steps, specs) => {
+                    want = wanted(&specs, world.now);
+                    world.begin(&want, steps);
+                }
                 Event::Connect => world.connect(),
                 Event::Check => world.check(),
                 Event::Pass(seconds) => world.now += seconds,

@@ -10,6 +10,7 @@
 mod elsewhere;
 mod endpoints;
 mod faults;
+mod kills;
 mod lab;
 mod machines;
 mod members;

@@ -23,6 +23,18 @@ fn at(port: u16) -> Value {
     json!({"spec": {"listeners": all}})
 }
 
+/// A condition of what carries the load balancer, as status and reason.
+fn said(scene: &Scene, type_: &str) -> String {
+    let found = scene.get("haproxyloadbalancer", "lb");
+    let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+    let found = conditions.iter().find(|condition| condition["type"] == type_).cloned().unwrap_or_default();
+    format!(
+        "{} {}",
+        found["status"].as_str().unwrap_or_default(),
+        found["reason"].as_str().unwrap_or_default()
+    )
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_listener_stays_until_the_new_one_can_be() {
     let scene = Scene::new("places-taken");
@@ -46,6 +58,8 @@ async fn a_listener_stays_until_the_new_one_can_be() {
         state == "False Problem" && message.contains(&format!("listens on 0.0.0.0:{ELSEWHERE}"))
     };
     scene.until("that is told", is_told);
+    let (exists, up_to_date) = (said(&scene, "Exists"), said(&scene, "ConfigUpToDate"));
+    assert_eq!((exists.as_str(), up_to_date.as_str()), ("True Made", "False Pending"));
     load.more(200);
     // Members come all the same, and another agent knows of it.
     drop(carrying.take());
@@ -69,6 +83,7 @@ async fn a_listener_stays_until_the_new_one_can_be() {
     scene.until("it is there", || ask(&lab.client, MACHINE, ELSEWHERE).is_ok());
     scene.until("it is not where it was", || ask(&lab.client, MACHINE, FRONT).is_err());
     scene.until("all is well", || scene.condition("lb", "InfrastructureReady").0 == "True Carried");
+    assert_eq!(said(&scene, "ConfigUpToDate"), "True UpToDate");
     assert_eq!(held.ask().unwrap(), member, "what came by the old one goes on");
     drop(carrying);
 }

@@ -180,6 +180,7 @@ impl HaProxyAgent {
             let (mut ours, others): (Vec<_>, Vec<_>) = objects.all().into_iter().partition(is_ours);
             ours.extend(kept.still(&ours, &self.settings.pool));
             wanted::sort(&mut ours, &kept);
+            kept.save();
             (ours, others)
         };
         let wanted = self.decide(&ours, kept).await;

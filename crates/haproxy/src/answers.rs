@@ -37,7 +37,7 @@ pub(crate) struct Processes {
     pub(crate) version: String,
     /// The worker that takes connections.
     pub(crate) current: Option<u32>,
-    /// Those that finish what they have.
+    /// Those that finish what they have, the oldest first.
     pub(crate) old: Vec<u32>,
     /// Reloads that came to nothing since the last that did not.
     pub(crate) failed: u32,
@@ -47,7 +47,9 @@ pub(crate) struct Processes {
 
 /// Reads `show proc`.
 pub(crate) fn processes(answer: &str) -> Option<Processes> {
-    let (mut found, mut old) = (None, false);
+    let (mut found, mut old): (Option<Processes>, bool) = (None, false);
+    // By how many reloads they have seen.
+    let mut ages: Vec<(u32, u32)> = Vec::new();
     for line in answer.lines() {
         if line.starts_with('#') {
             old = line.starts_with("# old");
@@ -71,12 +73,18 @@ pub(crate) fn processes(answer: &str) -> Option<Processes> {
                     reloads: number(words.get(2)).unwrap_or_default(),
                 });
             }
-            ("worker", Some(processes)) if old => processes.old.push(pid),
+            ("worker", Some(_)) if old => {
+                let reloads = words.get(2).and_then(|word| word.parse().ok()).unwrap_or_default();
+                ages.push((reloads, pid));
+            }
             ("worker", Some(processes)) => processes.current = Some(pid),
             _ => {}
         }
     }
-    found
+    ages.sort_by_key(|(reloads, _)| std::cmp::Reverse(*reloads));
+    let mut found = found?;
+    found.old = ages.into_iter().map(|(_, pid)| pid).collect();
+    Some(found)
 }
 
 /// What a worker counts.
@@ -242,13 +250,15 @@ mod tests {
         let answer = "#<PID>          <type>          <reloads>       <uptime>        <version>      \n\
             11567           master          3 [failed: 2]   0d00h02m11s     2.6.12-1+deb12u4\n\
             # workers\n18537           worker          2               0d00h01m02s     2.6.12-1+deb12u4\n\
-            # old workers\n11612           worker          1               0d00h01m16s     2.6.12-1+deb12u4\n\
+            # old workers\n17000           worker          1               0d00h01m08s     2.6.12-1+deb12u4\n\
+            11612           worker          3               0d00h01m16s     2.6.12-1+deb12u4\n\
+            16000           worker          2               0d00h01m10s     2.6.12-1+deb12u4\n\
             # programs\n\n";
         let expected = Processes {
             master: 11567,
             version: "2.6.12-1+deb12u4".to_owned(),
             current: Some(18537),
-            old: vec![11612],
+            old: vec![11612, 16000, 17000],
             failed: 2,
             reloads: 3,
         };

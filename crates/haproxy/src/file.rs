@@ -53,7 +53,9 @@ fn write_file(
     writeln!(text, "    stats socket {directory}/worker.sock mode 600 level admin expose-fd listeners")?;
     writeln!(text, "    stats timeout 1m")?;
     writeln!(text, "    server-state-file {directory}/states")?;
-    writeln!(text, "    hard-stop-after {}", millis(tuning.hard_stop_after))?;
+    // HAProxy would end connections of old workers uncounted, by default after some number of reloads in some versions: how
+    // many go on is decided here.
+    writeln!(text, "    mworker-max-reloads {}", i32::MAX)?;
     if let Some(most) = tuning.max_connections {
         writeln!(text, "    maxconn {most}")?;
     }

@@ -13,18 +13,19 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use portcullis_core::{Family, Problem};
 use tokio::time::sleep;
+use tracing::{info, warn};
 
 use crate::answers::{self, Counts, Processes};
 use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
 use crate::holder::{has_family, holders};
 use crate::names;
-use crate::next::{Decision, Look, Memory, Order, Running, Step, next, questions};
+use crate::next::{Decision, Look, Memory, Order, Running, Step, Why, claimed, next, problems, questions};
 use crate::seen::{Seen, seen};
 use crate::socket::Socket;
 use crate::supervised::{is_running, last_words, start, write};
 use crate::tally::Tally;
-use crate::wanted::Wanted;
+use crate::wanted::{BalancerId, Wanted};
 
 /// Where an HAProxy lives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,8 +135,8 @@ impl Instance {
     /// One that has ended is started again. To be called when something changes, at [`Seen::due`], and every few seconds.
     pub async fn apply(&mut self, wanted: &Wanted, now: SystemTime) -> Result<Seen, Error> {
         self.wanted.clone_from(wanted);
-        let proxies = wanted.balancers.iter().flat_map(names::proxies).map(|(name, _)| name).collect();
-        self.tally.keep(&proxies);
+        let names = wanted.balancers.iter().filter_map(|balancer| names::balancer(&balancer.id)).collect();
+        self.tally.keep(&names);
         let mut before = Vec::new();
         let mut look = self.look_at_all().await?;
         for _ in 0..ROUNDS {
@@ -168,6 +169,27 @@ impl Instance {
         let look = self.look_at_all().await?;
         let decision = next(&self.wanted, &look, &self.memory, SystemTime::now());
         Ok(self.tell(&look, &decision))
+    }
+
+    /// What would be in the way of load balancers, if this was wanted. Nothing is changed.
+    pub async fn obstacles(&self, wanted: &Wanted) -> Result<BTreeMap<BalancerId, Problem>, Error> {
+        let processes = self.ask_processes().await?;
+        let running = match processes.as_ref().and_then(|processes| processes.current) {
+            Some(worker) => {
+                let generation = answers::generation(&self.info_of(worker).await?);
+                Some(Running { generation, ..Running::default() })
+            }
+            None => None,
+        };
+        let mut look = Look {
+            directory: self.settings.directory.clone(),
+            families: self.families.clone(),
+            file: self.read_file()?,
+            running,
+            ..Look::default()
+        };
+        look.taken = holders(&questions(wanted, &look), &self.ours(processes.as_ref()));
+        Ok(problems(&claimed(wanted, &look)))
     }
 
     /// Ends HAProxy and all of its connections, for good.
@@ -258,11 +280,7 @@ impl Instance {
         };
         // What does not run needs no second look.
         self.misses = if processes.is_some() { 0 } else { ENOUGH };
-        let mut ours: BTreeSet<u32> = BTreeSet::new();
-        for known in [&processes, &self.processes].into_iter().flatten() {
-            // A worker outlives its master by a moment, and so does its hold on its ports.
-            ours.extend(known.current.iter().chain(&known.old));
-        }
+        let ours = self.ours(processes.as_ref());
         let running = match &processes {
             Some(processes) => Some(self.look_at_workers(processes).await?),
             None => None,
@@ -284,6 +302,13 @@ impl Instance {
         Ok(look)
     }
 
+    /// The workers that there are, and those that were there when it was looked last: a worker outlives its master by a moment,
+    /// and so does its hold on its ports.
+    fn ours(&self, now: Option<&Processes>) -> BTreeSet<u32> {
+        let known = now.into_iter().chain(&self.processes);
+        known.flat_map(|known| known.current.iter().chain(&known.old)).copied().collect()
+    }
+
     async fn look_at_workers(&mut self, processes: &Processes) -> Result<Running, Error> {
         let current = processes.current.unwrap_or_default();
         let info = self.info_of(current).await?;
@@ -297,6 +322,7 @@ impl Instance {
             counts.extend(self.counts_of_old(pid).await?.map(|counts| (pid, counts)));
         }
         let mut running = Running {
+            old: processes.old.clone(),
             generation: answers::generation(&info),
             proxies: of_current.frontends.keys().cloned().collect(),
             ..Running::default()
@@ -420,13 +446,33 @@ impl Instance {
     }
 
     fn count_cuts(&mut self, steps: &[Step]) {
-        let mut cuts: BTreeMap<(String, String), u64> = BTreeMap::new();
+        let mut cuts = BTreeMap::new();
         for step in steps {
-            if let Step::Server { backend, server, order: Order::Cut { sessions, .. } } = step {
-                *cuts.entry((backend.clone(), server.clone())).or_default() += sessions;
+            if let Step::Server { backend, server, order: Order::Cut { worker, sessions, why } } = step {
+                cuts.insert(((backend.clone(), server.clone()), *worker), (*sessions, *why));
             }
         }
-        self.tally.cutting(&cuts);
+        for place in self.tally.cutting(&cuts) {
+            let ((listener, member), worker) = &place;
+            match cuts.get(&place) {
+                Some((connections, Why::TooManyWorkers)) => {
+                    warn!(
+                        listener,
+                        member,
+                        worker,
+                        connections,
+                        "connections are ended, since there are too many workers left of reloads and theirs is the oldest"
+                    );
+                }
+                Some((connections, Why::TimeIsOver)) => {
+                    info!(
+                        listener,
+                        member, worker, connections, "connections are ended, since their time is over"
+                    );
+                }
+                None => {}
+            }
+        }
     }
 
     async fn execute(&mut self, step: &Step) -> Result<(), Error> {

@@ -13,7 +13,8 @@
 //!   brings back those that were only taken away there.
 //! - **Members never take a reload**, and neither do source ranges. Listeners and options do: one for all that changed.
 //! - **Nothing is sent to a member before it has passed a check**, also after a reload and after HAProxy died.
-//! - **Connections are counted in all workers.** After a reload the old ones keep those they have.
+//! - **Connections are counted in all workers.** After a reload the old ones keep those they have, for as long as these last. What is
+//!   ended is ended here, and counted: HAProxy itself ends nothing.
 //!
 //! [`vrrp`] has the other half of a pair of machines: addresses that one of them has, by keepalived.
 
@@ -39,6 +40,6 @@ pub use answers::{Admin, Server};
 pub use error::Error;
 pub use file::{HEALTH_CHECK, health_check};
 pub use instance::{Instance, Settings};
-pub use next::{Decision, Look, Memory, Order, Running, Step, next, questions};
+pub use next::{Decision, Look, Memory, Order, Running, Step, Why, next, questions};
 pub use seen::{BalancerSeen, MemberSeen, Seen, Totals};
 pub use wanted::{Balance, Balancer, BalancerId, Options, Tuning, Wanted};

@@ -1,6 +1,6 @@
 //! Names that HAProxy takes, from names that people give.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use portcullis_core::{Family, Listener, Member};
 
@@ -63,6 +63,26 @@ pub(crate) fn server(member: &Member, listener: &Listener) -> String {
     format!("{}:{}:{}", part(member.name()), target.ip(), target.port())
 }
 
+/// Whether this is the name of a member, whatever port of it a listener sends to.
+pub(crate) fn is_of(server: &str, member: &Member) -> bool {
+    let address = member.addresses().first().copied().expect("a member has an address");
+    let known = server.rsplit_once(':').and_then(|(rest, _)| rest.split_once(':'));
+    known.is_some_and(|(name, place)| {
+        name == part(member.name()) && place.parse::<IpAddr>().is_ok_and(|place| place == address)
+    })
+}
+
+/// The name of the load balancer that a proxy is, or was, of.
+pub(crate) fn balancer_of(proxy: &str) -> &str {
+    proxy.rsplit_once(':').map_or(proxy, |(balancer, _)| balancer)
+}
+
+/// Between which two names those of all proxies are that a load balancer has, or had.
+pub(crate) fn proxies_between(balancer: &str) -> (String, String) {
+    // A name has no other colon; this is the character after it.
+    (format!("{balancer}:"), format!("{balancer};"))
+}
+
 /// Names of a load balancer's proxies, by listener.
 pub(crate) fn proxies(of: &Balancer) -> Vec<(String, &Listener)> {
     let Some(balancer) = balancer(&of.id) else { return Vec::new() };
@@ -85,6 +105,41 @@ mod tests {
             ("é", "_c3_a9"),
         ] {
             assert_eq!(part(text), expected);
+        }
+    }
+
+    #[test]
+    fn a_member_is_known_by_name_and_address_at_any_port() {
+        let member =
+            |name: &str, address: &str| Member::new(name, [address.parse::<IpAddr>().unwrap()]).unwrap();
+        for (server, name, address, is_of_it) in [
+            ("a:10.0.0.1:6443", "a", "10.0.0.1", true),
+            ("a:10.0.0.1:80", "a", "10.0.0.1", true),
+            ("a:10.0.0.2:80", "a", "10.0.0.1", false),
+            ("b:10.0.0.1:80", "a", "10.0.0.1", false),
+            ("a_5f1:fd00::2:5:6443", "a_1", "fd00::2:5", true),
+            ("a_5f1:fd00::2:5:6443", "a_1", "fd00::2", false),
+            ("", "a", "10.0.0.1", false),
+        ] {
+            assert_eq!(is_of(server, &member(name, address)), is_of_it, "{server} {name} {address}");
+        }
+        let listener = Listener::new(80, portcullis_core::ListenerProtocol::Tcp, 8080).unwrap();
+        let one = member("a_1", "fd00::2:5");
+        assert!(is_of(&server(&one, &listener), &one));
+    }
+
+    #[test]
+    fn a_proxy_tells_whose_it_is() {
+        let (from, to) = proxies_between("shop:web");
+        for (proxy, is_its) in [
+            ("shop:web:80", true),
+            ("shop:web:6443", true),
+            ("shop:web-1:80", false),
+            ("shop:we:80", false),
+            ("shop:webb:80", false),
+        ] {
+            assert_eq!(balancer_of(proxy) == "shop:web", is_its, "{proxy}");
+            assert_eq!((from.as_str()..to.as_str()).contains(&proxy), is_its, "{proxy}");
         }
     }
 

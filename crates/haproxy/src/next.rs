@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use portcullis_core::{Duty, Family, Problem};
+use portcullis_core::{Duty, Family, LoadBalancer, Member, Problem};
 
 use crate::answers::{Admin, Counts, Key, Server};
 use crate::claims::{Claim, claims};
@@ -36,6 +36,8 @@ pub struct Look {
 /// An HAProxy that runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Running {
+    /// Workers that were replaced and go on with the connections they have, the oldest first.
+    pub old: Vec<u32>,
     /// The structure that the current worker has; `None` if it is none of ours.
     pub generation: Option<u64>,
     /// The proxies of the current worker.
@@ -161,9 +163,20 @@ pub enum Order {
         worker: u32,
         /// How many there are.
         sessions: u64,
+        /// What for.
+        why: Why,
     },
     /// Takes it away.
     Delete,
+}
+
+/// Why connections are ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Why {
+    /// They may go on no longer: who has them leaves, or rests.
+    TimeIsOver,
+    /// There are too many workers left of reloads, and this is the oldest.
+    TooManyWorkers,
 }
 
 /// The places that other programs might have: those that HAProxy is to get and does not have.
@@ -192,16 +205,17 @@ pub(crate) fn claimed<'a>(wanted: &'a Wanted, look: &Look) -> Vec<Claim<'a>> {
     claims(wanted, &look.families, &listening(look), &look.taken)
 }
 
+/// What is in the way of load balancers.
+pub(crate) fn problems(claims: &[Claim<'_>]) -> BTreeMap<BalancerId, Problem> {
+    // Of two with one name the first counts, also for what is in its way.
+    let all = claims.iter().rev();
+    all.filter_map(|claim| Some((claim.balancer.id.clone(), claim.problem.clone()?))).collect()
+}
+
 /// What is to be done. It is empty where all is as wanted, or has to be waited for.
 pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> Decision {
     let claims = claimed(wanted, look);
-    let problems = claims
-        .iter()
-        .filter_map(|claim| Some((claim.balancer.id.clone(), claim.problem.clone()?)))
-        // Of two with one name the first counts, also for what is in its way.
-        .rev()
-        .collect();
-    let mut decision = Decision { problems, ..Decision::default() };
+    let mut decision = Decision { problems: problems(&claims), ..Decision::default() };
     let steps = &mut decision.steps;
 
     let files: Vec<(String, BTreeSet<String>)> = claims
@@ -251,6 +265,8 @@ pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> D
     for claim in &claims {
         servers.of(claim);
     }
+    servers.of_nobody(&claims);
+    servers.thin_out(wanted.tuning.old_workers);
     decision = servers.decision;
     if has == Some(generation) {
         let used: BTreeSet<&String> = files.iter().map(|(name, _)| name).collect();
@@ -270,36 +286,77 @@ struct Servers<'a> {
 
 impl Servers<'_> {
     fn of(&mut self, claim: &Claim<'_>) {
+        let Some(name) = &claim.name else { return };
         let balancer = &claim.balancer.load_balancer;
+        let mut spoken_of = BTreeSet::new();
         for placed in &claim.placed {
-            let mut spoken_of = BTreeSet::new();
             for member in balancer.members() {
                 let server = names::server(member, placed.listener);
                 let line = || file::server_line(member, placed.listener, claim.balancer.options);
                 let key = (placed.name.clone(), server);
                 self.member(&key, member.duty(), line);
-                spoken_of.insert(key.1);
+                spoken_of.insert(key);
             }
-            // Who was there and is no more leaves, with as much time as leavers have.
-            for key in self.of_proxy(&placed.name) {
-                if spoken_of.contains(&key.1) {
-                    continue;
-                }
-                let since = self.memory.unspoken.get(&key).copied();
-                let by = since.unwrap_or(self.now + balancer.drain_deadline());
-                self.decision.memory.unspoken.insert(key.clone(), by);
-                self.member(&key, Duty::Leave { by }, String::new);
+        }
+        for key in self.of_balancer(name).difference(&spoken_of) {
+            let is_there = claim.placed.iter().any(|placed| placed.name == key.0);
+            let member = balancer.members().iter().find(|member| names::is_of(&key.1, member));
+            match member.map(Member::duty).filter(|_| !is_there) {
+                // It came by a listener that is gone, and goes on.
+                Some(Duty::Serve) => {}
+                Some(duty) => self.member(key, duty, String::new),
+                None => self.unspoken(key, balancer.drain_deadline()),
             }
         }
     }
 
-    /// The servers of a proxy that a worker knows or that have connections.
-    fn of_proxy(&self, proxy: &str) -> BTreeSet<Key> {
-        let from = (proxy.to_owned(), String::new());
-        let known = self.running.servers.range(from.clone()..).map(|(key, _)| key);
-        let busy = self.running.sessions.range(from..).map(|(key, _)| key);
-        let of_it = |key: &&Key| key.0 == proxy;
-        known.take_while(of_it).chain(busy.take_while(of_it)).cloned().collect()
+    /// What came by load balancers that are gone may go on for as long as they would have had to leave.
+    fn of_nobody(&mut self, claims: &[Claim<'_>]) {
+        let known: BTreeSet<&str> = claims.iter().filter_map(|claim| claim.name.as_deref()).collect();
+        let is_of_nobody = |key: &&Key| !known.contains(names::balancer_of(&key.0));
+        let all = self.running.sessions.keys().chain(self.running.servers.keys());
+        let all: BTreeSet<&Key> = all.filter(is_of_nobody).collect();
+        for key in all {
+            self.unspoken(key, LoadBalancer::DRAIN_DEADLINE);
+        }
+    }
+
+    /// Of too many old workers, the oldest lose their connections: each takes as much memory as a new one.
+    fn thin_out(&mut self, most: usize) {
+        let excess = self.running.old.len().saturating_sub(most);
+        for &worker in &self.running.old[..excess] {
+            for (key, workers) in &self.running.sessions {
+                let sessions = workers.get(&worker).copied().unwrap_or_default();
+                let order = Order::Cut { worker, sessions, why: Why::TooManyWorkers };
+                if sessions > 0 && !self.is_cut(key, worker) {
+                    self.order(key, order);
+                }
+            }
+        }
+    }
+
+    fn is_cut(&self, key: &Key, of: u32) -> bool {
+        self.decision.steps.iter().any(|step| {
+            matches!(step, Step::Server { backend, server, order: Order::Cut { worker, .. } }
+                if *worker == of && (backend, server) == (&key.0, &key.1))
+        })
+    }
+
+    /// Who was there and is no more leaves, within this time.
+    fn unspoken(&mut self, key: &Key, within: Duration) {
+        let since = self.memory.unspoken.get(key).copied();
+        let by = since.unwrap_or(self.now + within);
+        self.decision.memory.unspoken.insert(key.clone(), by);
+        self.member(key, Duty::Leave { by }, String::new);
+    }
+
+    /// The servers of a load balancer that the current worker knows or that have connections.
+    fn of_balancer(&self, name: &str) -> BTreeSet<Key> {
+        let (from, to) = names::proxies_between(name);
+        let (from, to) = ((from, String::new()), (to, String::new()));
+        let known = self.running.servers.range(from.clone()..to.clone()).map(|(key, _)| key);
+        let busy = self.running.sessions.range(from..to).map(|(key, _)| key);
+        known.chain(busy).cloned().collect()
     }
 
     fn member(&mut self, key: &Key, duty: Duty, line: impl Fn() -> String) {
@@ -332,7 +389,7 @@ impl Servers<'_> {
         }
         for (&worker, &sessions) in self.running.sessions.get(key).into_iter().flatten() {
             if sessions > 0 {
-                self.order(key, Order::Cut { worker, sessions });
+                self.order(key, Order::Cut { worker, sessions, why: Why::TimeIsOver });
             }
         }
         if matches!(duty, Duty::Leave { .. }) && admin.is_some() && sessions == 0 {

@@ -8,8 +8,8 @@ use portcullis_core::{Duty, ListenerProtocol, Member, MemberState, Problem};
 
 use crate::answers::{Admin, Key};
 use crate::names;
-use crate::next::{Decision, Look, Running, claimed};
-use crate::tally::Tally;
+use crate::next::{Decision, Look, Running, Why, claimed};
+use crate::tally::{Tally, of_member};
 use crate::wanted::{Balancer, BalancerId, Wanted};
 
 /// How everything is.
@@ -49,6 +49,8 @@ pub struct MemberSeen {
     pub sessions: u64,
     /// The connections that were ended because their time was over.
     pub cut: u64,
+    /// The connections that were ended because too many workers were left of reloads.
+    pub crowded_out: u64,
     /// What its checks found, in words, with the port where there are several listeners.
     pub check: String,
     /// What it did, since we look.
@@ -105,8 +107,8 @@ pub(crate) fn seen(wanted: &Wanted, look: &Look, decision: &Decision, tally: &Ta
             listening: there.map(|placed| placed.listener.port()).collect(),
             ..BalancerSeen::default()
         };
-        for (proxy, _) in names::proxies(balancer) {
-            of_it.totals += tally.frontend(&proxy);
+        if let Some(name) = &claim.name {
+            of_it.totals = tally.clients(name);
         }
         for member in balancer.load_balancer.members() {
             let member_seen = member_seen(balancer, member, &placed, running, tally);
@@ -130,25 +132,30 @@ fn member_seen(
         .filter(|(_, listener)| listener.protocol() == ListenerProtocol::Tcp)
         .map(|(proxy, listener)| ((proxy, names::server(member, listener)), listener.port()))
         .collect();
-    let (mut sessions, mut cut, mut totals) = (0, 0, Totals::default());
+    let name = names::balancer(&balancer.id).unwrap_or_default();
+    // Also by listeners that are gone: what came by them goes on.
+    let sessions: u64 =
+        of_member(&running.sessions, &name, member).flat_map(|(_, workers)| workers.values()).sum();
+    let ended = |why| tally.cut(why, &name, member);
+    let (cut, crowded_out) = (ended(Why::TimeIsOver), ended(Why::TooManyWorkers));
+    let totals = tally.member(&name, member);
     let (mut serves, mut known, mut aside) = (!placed.is_empty(), false, true);
     let mut words = Vec::new();
     for (key, port) in &carried {
-        sessions += running.sessions.get(key).map_or(0, |workers| workers.values().sum::<u64>());
-        cut += tally.cut(key);
-        totals += tally.server(key);
         let server = running.servers.get(key);
         // A listener that is not there keeps nobody from serving by the others.
         let gets = server.is_some_and(|server| server.up && server.admin == Admin::Ready);
         serves &= gets || !placed.contains(&key.0);
-        known |= server.is_some();
-        aside &= server.is_none_or(|server| server.admin == Admin::Maint);
         if let Some(server) = server {
             words.push(match carried.len() {
                 1 => server.check.clone(),
                 _ => format!("{port}: {}", server.check),
             });
         }
+    }
+    for (_, server) in of_member(&running.servers, &name, member) {
+        known = true;
+        aside &= server.admin == Admin::Maint;
     }
     let state = match member.duty() {
         Duty::Serve if serves => MemberState::Active,
@@ -158,5 +165,5 @@ fn member_seen(
         Duty::Leave { .. } if !known && sessions == 0 => MemberState::Removed,
         Duty::Leave { .. } => MemberState::Draining,
     };
-    MemberSeen { state, sessions, cut, check: words.join(", "), totals }
+    MemberSeen { state, sessions, cut, crowded_out, check: words.join(", "), totals }
 }

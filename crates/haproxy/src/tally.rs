@@ -2,7 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use portcullis_core::Member;
+
 use crate::answers::{Counts, Key};
+use crate::names;
+use crate::next::Why;
 use crate::seen::Totals;
 
 /// What workers counted, those that have ended as well: each starts from nothing, and together they never go back.
@@ -10,9 +14,9 @@ use crate::seen::Totals;
 pub(crate) struct Tally {
     workers: BTreeMap<u32, Sums>,
     ended: Sums,
-    cut: BTreeMap<Key, u64>,
-    /// Those whose connections are being ended; they are counted once.
-    being_cut: BTreeSet<Key>,
+    cut: BTreeMap<Why, BTreeMap<Key, u64>>,
+    /// Those whose connections in a worker are being ended; they are counted once.
+    being_cut: BTreeSet<(Key, u32)>,
 }
 
 #[derive(Debug, Default)]
@@ -57,38 +61,64 @@ impl Tally {
         }
     }
 
-    pub(crate) fn frontend(&self, proxy: &str) -> Totals {
+    /// What clients of a load balancer did, also by listeners that it had before.
+    pub(crate) fn clients(&self, balancer: &str) -> Totals {
+        let (from, to) = names::proxies_between(balancer);
         let all = self.workers.values().chain([&self.ended]);
-        all.filter_map(|sums| sums.frontends.get(proxy)).fold(Totals::default(), |sum, one| sum + *one)
+        let all = all.flat_map(|sums| sums.frontends.range(from.clone()..to.clone()));
+        all.fold(Totals::default(), |sum, (_, one)| sum + *one)
     }
 
-    pub(crate) fn server(&self, key: &Key) -> Totals {
+    /// What a member of a load balancer did, also by listeners that it had before.
+    pub(crate) fn member(&self, balancer: &str, member: &Member) -> Totals {
         let all = self.workers.values().chain([&self.ended]);
-        all.filter_map(|sums| sums.servers.get(key)).fold(Totals::default(), |sum, one| sum + *one)
+        let all = all.flat_map(|sums| of_member(&sums.servers, balancer, member));
+        all.fold(Totals::default(), |sum, (_, one)| sum + *one)
     }
 
-    /// Connections are about to be ended: all those of a server, in all workers. They may take a moment to end.
-    pub(crate) fn cutting(&mut self, cuts: &BTreeMap<Key, u64>) {
-        for (key, sessions) in cuts {
-            if self.being_cut.insert(key.clone()) {
-                *self.cut.entry(key.clone()).or_default() += sessions;
+    /// Connections are about to be ended: all those of a server in a worker. They may take a moment to end. Gives those that
+    /// were not known to be.
+    pub(crate) fn cutting(&mut self, cuts: &BTreeMap<(Key, u32), (u64, Why)>) -> Vec<(Key, u32)> {
+        let mut new = Vec::new();
+        for ((key, worker), (sessions, why)) in cuts {
+            if self.being_cut.insert((key.clone(), *worker)) {
+                *self.cut.entry(*why).or_default().entry(key.clone()).or_default() += sessions;
+                new.push((key.clone(), *worker));
             }
         }
-        self.being_cut.retain(|key| cuts.contains_key(key));
+        self.being_cut.retain(|one| cuts.contains_key(one));
+        new
     }
 
-    pub(crate) fn cut(&self, key: &Key) -> u64 {
-        self.cut.get(key).copied().unwrap_or_default()
+    /// The connections of a member that were ended for this.
+    pub(crate) fn cut(&self, why: Why, balancer: &str, member: &Member) -> u64 {
+        self.cut
+            .get(&why)
+            .into_iter()
+            .flat_map(|cut| of_member(cut, balancer, member))
+            .map(|(_, cut)| cut)
+            .sum()
     }
 
-    /// Forgets load balancers that nobody wants any more.
-    pub(crate) fn keep(&mut self, proxies: &BTreeSet<String>) {
-        self.cut.retain(|key, _| proxies.contains(&key.0));
+    /// Forgets all load balancers but these.
+    pub(crate) fn keep(&mut self, balancers: &BTreeSet<String>) {
+        let stays = |proxy: &str| balancers.contains(names::balancer_of(proxy));
+        self.cut.values_mut().for_each(|cut| cut.retain(|key, _| stays(&key.0)));
         for sums in self.workers.values_mut().chain([&mut self.ended]) {
-            sums.frontends.retain(|proxy, _| proxies.contains(proxy));
-            sums.servers.retain(|key, _| proxies.contains(&key.0));
+            sums.frontends.retain(|proxy, _| stays(proxy));
+            sums.servers.retain(|key, _| stays(&key.0));
         }
     }
+}
+
+/// What is known of a member of a load balancer, by all listeners that it has or had.
+pub(crate) fn of_member<'a, V>(
+    all: &'a BTreeMap<Key, V>,
+    balancer: &str,
+    member: &Member,
+) -> impl Iterator<Item = (&'a Key, &'a V)> {
+    let (from, to) = names::proxies_between(balancer);
+    all.range((from, String::new())..(to, String::new())).filter(|(key, _)| names::is_of(&key.1, member))
 }
 
 #[cfg(test)]
@@ -97,13 +127,17 @@ mod tests {
     use crate::answers::ServerCounts;
 
     fn key() -> Key {
-        ("p".to_owned(), "s".to_owned())
+        ("a:b:80".to_owned(), "m:10.0.0.1:6443".to_owned())
+    }
+
+    fn member() -> Member {
+        Member::new("m", ["10.0.0.1".parse::<std::net::IpAddr>().unwrap()]).unwrap()
     }
 
     fn counted(connections: u64) -> Counts {
         let totals = Totals { connections, ..Totals::default() };
         let server = ServerCounts { totals, ..ServerCounts::default() };
-        Counts { frontends: [("p".to_owned(), totals)].into(), servers: [(key(), server)].into() }
+        Counts { frontends: [(key().0, totals)].into(), servers: [(key(), server)].into() }
     }
 
     #[test]
@@ -118,18 +152,33 @@ mod tests {
             (vec![(3, 1)], 11),
         ] {
             tally.take(&workers.into_iter().map(|(pid, count)| (pid, counted(count))).collect());
-            assert_eq!(tally.frontend("p").connections, sum);
-            assert_eq!(tally.server(&key()).connections, sum);
+            assert_eq!(tally.clients("a:b").connections, sum);
+            assert_eq!(tally.member("a:b", &member()).connections, sum);
         }
+        tally.keep(&["a:b".to_owned()].into());
+        assert_eq!(tally.clients("a:b").connections, 11);
+        tally.keep(&["a:c".to_owned()].into());
+        assert_eq!(tally.clients("a:b").connections, 0);
     }
 
     #[test]
     fn connections_are_cut_once() {
         let mut tally = Tally::default();
-        for (cuts, sum) in [(vec![(key(), 3)], 3), (vec![(key(), 2)], 3), (vec![], 3), (vec![(key(), 4)], 7)]
-        {
-            tally.cutting(&cuts.into_iter().collect());
-            assert_eq!(tally.cut(&key()), sum);
+        for (cuts, new, sum) in [
+            (vec![(1, 3)], 1, 3),
+            (vec![(1, 2)], 0, 3),
+            // In another worker.
+            (vec![(1, 2), (2, 1)], 1, 4),
+            (vec![], 0, 4),
+            (vec![(1, 4)], 1, 8),
+        ] {
+            let cuts =
+                |why| cuts.iter().map(|(worker, sessions)| ((key(), *worker), (*sessions, why))).collect();
+            assert_eq!(tally.cutting(&cuts(Why::TimeIsOver)).len(), new);
+            assert_eq!(tally.cut(Why::TimeIsOver, "a:b", &member()), sum);
         }
+        assert_eq!(tally.cutting(&[((key(), 3), (2, Why::TooManyWorkers))].into()).len(), 1);
+        assert_eq!(tally.cut(Why::TooManyWorkers, "a:b", &member()), 2);
+        assert_eq!(tally.cut(Why::TimeIsOver, "a:b", &member()), 8);
     }
 }

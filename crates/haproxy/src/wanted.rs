@@ -85,8 +85,9 @@ pub struct Tuning {
     pub idle: Duration,
     /// How long a member may take to accept a connection before another one is tried.
     pub connect: Duration,
-    /// How long a worker that was replaced by a reload may go on with the connections it has.
-    pub hard_stop_after: Duration,
+    /// How many workers that were replaced by a reload may go on with the connections they have. Of more than that the oldest
+    /// one's connections are ended, and counted.
+    pub old_workers: usize,
     /// How many connections there may be; `None` is what the machine's limit of open files has room for.
     pub max_connections: Option<u32>,
     /// The user, and group, that workers run as: by default those of the system's package. `None` is who starts them.
@@ -98,7 +99,7 @@ impl Default for Tuning {
         Self {
             idle: Duration::from_secs(24 * 3600),
             connect: Duration::from_secs(3),
-            hard_stop_after: Duration::from_secs(3600),
+            old_workers: 16,
             max_connections: None,
             user: Some("haproxy".to_owned()),
         }

@@ -17,6 +17,9 @@ use proptest::prelude::*;
 
 type Key = (String, String);
 
+/// So many workers may be left of reloads.
+const OLD_WORKERS: usize = 2;
+
 /// HAProxy and the files, as far as decisions know them.
 #[derive(Debug, Default)]
 struct World {
@@ -39,13 +42,32 @@ impl World {
         SystemTime::UNIX_EPOCH + Duration::from_secs(self.now)
     }
 
+    /// Sees who listens where, and which workers there are.
+    fn look_around(&mut self, wanted: &Wanted) {
+        self.look.taken.clear();
+        let asked = questions(wanted, &self.look);
+        let taken = asked.into_iter().filter(|place| self.other == Some(place.port()));
+        self.look.taken = taken.map(|place| (place, "nginx".to_owned())).collect();
+        let current = self.worker;
+        if let Some(running) = &mut self.look.running {
+            // Old workers end with their last connection. Later ones have higher numbers.
+            let busy: BTreeSet<u32> = running.sessions.values().flat_map(BTreeMap::keys).copied().collect();
+            running.old = busy.into_iter().filter(|worker| *worker != current).collect();
+        }
+    }
+
+    /// Does the first steps of what is decided, and forgets all of it.
+    fn begin(&mut self, wanted: &Wanted, steps: usize) {
+        self.look_around(wanted);
+        let decision = next(wanted, &self.look, &self.memory, self.time());
+        decision.steps.into_iter().take(steps).for_each(|step| self.step(step));
+        self.memory = Memory::default();
+    }
+
     /// Does what is decided until nothing is, which is soon.
     fn settle(&mut self, wanted: &Wanted) {
         for _ in 0..8 {
-            self.look.taken.clear();
-            let asked = questions(wanted, &self.look);
-            let taken = asked.into_iter().filter(|place| self.other == Some(place.port()));
-            self.look.taken = taken.map(|place| (place, "nginx".to_owned())).collect();
+            self.look_around(wanted);
             let decision = next(wanted, &self.look, &self.memory, self.time());
             self.memory = decision.memory;
             if decision.steps.is_empty() {
@@ -148,7 +170,7 @@ impl World {
             return;
         }
         let busy = running.sessions.get(&key).is_some_and(|workers| workers.contains_key(&self.worker));
-        if let Order::Cut { worker, sessions } = order {
+        if let Order::Cut { worker, sessions, .. } = order {
             let workers = running.sessions.get_mut(&key).expect("there is something to cut");
             assert_eq!(workers.remove(worker), Some(*sessions));
             running.sessions.retain(|_, workers| !workers.is_empty());
@@ -203,6 +225,8 @@ enum Event {
     End,
     /// Our process ends.
     Forget,
+    /// Something else is wanted, and our process is killed after so many steps of it.
+    Kill(usize, Vec<Spec>),
     Connect,
     Check,
     Pass(u64),
@@ -255,6 +279,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         4 => specs().prop_map(Event::Want),
         1 => Just(Event::End),
         1 => Just(Event::Forget),
+        2 => (0..6_usize, specs()).prop_map(|(steps, specs)| Event::Kill(steps, specs)),
         3 => Just(Event::Connect),
         3 => Just(Event::Check),
         2 => (1..30_u64).prop_map(Event::Pass),
@@ -296,7 +321,8 @@ fn wanted(specs: &[Spec], at: u64) -> Wanted {
         let options = Options { send_proxy: false, balance };
         Balancer { id: BalancerId::new("shop", format!("b{}", spec.name)), load_balancer, options }
     };
-    Wanted { balancers: specs.iter().map(balancer).collect(), tuning: Tuning::default() }
+    let tuning = Tuning { old_workers: OLD_WORKERS, ..Tuning::default() };
+    Wanted { balancers: specs.iter().map(balancer).collect(), tuning }
 }
 
 /// All is as wanted, by another reading of it.
@@ -331,8 +357,14 @@ fn assert_wanted(world: &World, wanted: &Wanted) {
     assert_eq!(found, expected);
     for (key, workers) in &running.sessions {
         let serves = found.get(key) == Some(&Admin::Ready);
-        let proxy_is_gone = !running.proxies.contains(&key.0);
-        assert!(serves || proxy_is_gone, "{key:?} still has {workers:?}");
+        // What came by a listener that is gone goes on if its member is to serve by others, or would if it could.
+        let of_balancer = |balancer: &&Balancer| key.0.starts_with(&format!("shop:{}:", balancer.id.name));
+        let balancer = wanted.balancers.iter().find(of_balancer);
+        let members = balancer.iter().flat_map(|balancer| balancer.load_balancer.members());
+        let mut members = members.filter(|member| member.duty() == Duty::Serve);
+        let goes_on = !running.proxies.contains(&key.0)
+            && members.any(|member| key.1 == format!("{}:{}:6443", member.name(), member.addresses()[0]));
+        assert!(serves || goes_on, "{key:?} still has {workers:?}");
     }
 }
 
@@ -351,6 +383,10 @@ proptest! {
                     }
                 }
                 Event::Forget => world.memory = Memory::default(),
+                Event::Kill(steps, specs) => {
+                    want = wanted(&specs, world.now);
+                    world.begin(&want, steps);
+                }
                 Event::Connect => world.connect(),
                 Event::Check => world.check(),
                 Event::Pass(seconds) => world.now += seconds,
@@ -361,6 +397,8 @@ proptest! {
             world.settle(&want);
             let up_after = serving(&world);
             let running = world.look.running.as_ref().unwrap();
+            let old: BTreeSet<u32> = running.sessions.values().flat_map(BTreeMap::keys).copied().collect();
+            prop_assert!(old.iter().filter(|worker| **worker != world.worker).count() <= OLD_WORKERS);
             for key in up_before {
                 let still = running.servers.get(&key).is_some_and(|server| server.admin == Admin::Ready);
                 prop_assert!(!still || up_after.contains(&key), "{key:?} lost its share");

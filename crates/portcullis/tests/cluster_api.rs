@@ -203,6 +203,14 @@ fn a_control_plane_behind_a_machine_of_ours() {
         metrics().contains(r#"portcullis_haproxy_member_up{load_balancer="default/demo",member="one"} 1"#)
     });
 
+    for ended in ["cut", "crowded_out"] {
+        let none = format!(
+            r#"portcullis_haproxy_member_{ended}_connections_total{{load_balancer="default/demo",member="one"}} 0"#
+        );
+        assert!(metrics().contains(&none), "{}", metrics());
+    }
+    assert!(metrics().contains("\nportcullis_haproxy_workers "), "{}", metrics());
+
     a_machine_speaks_for_itself(&kubernetes, &machine_account);
 
     // A Machine goes, with all the rights that this takes.

@@ -500,6 +500,82 @@ mod tests {
     }
 
     #[test]
+    fn what_is_said_of_it_through_its_life() {
+        let assignment: Assignment = serde_json::from_value(
+            json!({"loadBalancer": "lb", "members": [{"name": "m", "duty": "Serve"}]}),
+        )
+        .unwrap();
+        let fine = |generation: i64| instance("a", generation, "active", None);
+        let refused = |generation: i64| {
+            let mut refused = fine(generation);
+            refused["problem"] = json!("no port");
+            refused
+        };
+        let mut status = InfrastructureStatus::default();
+        for (when, generation, instances, live, expected) in [
+            (
+                "nobody is there",
+                1,
+                json!([]),
+                &[][..],
+                ["NoInstance", "NotMade", "Pending", "NoActiveMember"],
+            ),
+            ("one has not begun", 1, json!([]), &["a"], ["Starting", "NotMade", "Pending", "NoActiveMember"]),
+            (
+                "it cannot",
+                1,
+                json!([refused(1)]),
+                &["a"],
+                ["Problem", "NotMade", "Pending", "NoActiveMember"],
+            ),
+            ("it is made", 1, json!([fine(1)]), &["a"], ["Carried", "Made", "UpToDate", "MembersActive"]),
+            ("it is changed", 2, json!([fine(1)]), &["a"], ["Starting", "Made", "Pending", "NoActiveMember"]),
+            ("that is done", 2, json!([fine(2)]), &["a"], ["Carried", "Made", "UpToDate", "MembersActive"]),
+            (
+                "that is refused",
+                3,
+                json!([refused(3)]),
+                &["a"],
+                ["Problem", "Made", "Pending", "NoActiveMember"],
+            ),
+            (
+                "another one does it",
+                3,
+                json!([refused(3), instance("bb", 3, "active", None)]),
+                &["a", "bb"],
+                ["CarriedInPart", "Made", "Pending", "MembersActive"],
+            ),
+            ("all are gone", 3, json!([fine(3)]), &[], ["NoInstance", "Made", "Pending", "NoActiveMember"]),
+        ] {
+            status.instances = serde_json::from_value(instances).unwrap();
+            let live: Vec<String> = live.iter().map(|name: &&str| (*name).to_owned()).collect();
+            let carried = Carried {
+                generation: Some(generation),
+                assignment: &assignment,
+                pool: "default",
+                live: &live,
+                address: Address::OfMachines,
+                status: &status,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            let now = carried.status();
+            let types = ["Ready", "Exists", "ConfigUpToDate", "Reachable"];
+            let found = types.map(|type_| condition(&now.conditions, type_).unwrap());
+            assert_eq!(found.map(|found| found.reason.as_str()), expected, "{when}");
+            let good = ["Carried", "CarriedInPart", "Made", "UpToDate", "MembersActive"];
+            for found in found {
+                assert_eq!(
+                    found.status == "True",
+                    good.contains(&found.reason.as_str()),
+                    "{when}: {found:?}"
+                );
+                assert_eq!(found.observed_generation, Some(generation), "{when}");
+            }
+            status = now;
+        }
+    }
+
+    #[test]
     fn a_machine_that_does_nothing_is_named_with_why() {
         let both = json!([{"name": "m", "duty": "Leave"}, {"name": "n", "duty": "Serve"}]);
         let mut stuck = says("b", ["removed", "adding"], None);

@@ -23,14 +23,14 @@ fn waits(scene: &Scene, machine: &str) -> bool {
 }
 
 /// Until when connections of a member are waited for.
-fn by(scene: &Scene, kind: &str, member: &str) -> Value {
+pub(crate) fn by(scene: &Scene, kind: &str, member: &str) -> Value {
     let found = scene.get(kind, "lb");
     let members = found["spec"]["assignment"]["members"].as_array().cloned().unwrap_or_default();
     members.iter().find(|found| found["name"] == member).map(|found| found["by"].clone()).unwrap_or_default()
 }
 
 /// A connection to this member.
-fn held_by(from: &Host, to: &str, member: &str) -> Held {
+pub(crate) fn held_by(from: &Host, to: &str, member: &str) -> Held {
     loop {
         let mut one = Held::connect(from, to, FRONT).unwrap();
         if one.ask().unwrap() == member {

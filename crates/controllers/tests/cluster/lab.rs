@@ -5,6 +5,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use kube::Client;
 use portcullis_controllers::cluster::{
@@ -145,10 +146,7 @@ impl Place {
 
 /// An agent on the lab's machine.
 pub(crate) async fn agent(scene: &Scene, lab: &Lab, place: &Place) -> Agent {
-    let mut selection = Selection::usual();
-    // Clients are not to come by the networks of members.
-    selection.internal.extend(lab.backends.keys().map(|name| format!("to-{name}")));
-    start(scene, &lab.carrier, ("carrier", scene.name), None, selection, place).await
+    agent_as(client(scene.kubernetes).await, scene, lab, place)
 }
 
 /// An agent on one of several machines, which may share addresses with the others.
@@ -178,6 +176,18 @@ pub(crate) fn carrying_alone(
 /// An agent on a machine of another pool than the scene's own.
 pub(crate) async fn carrying_of(scene: &Scene, host: &Host, name: &str, pool: &str, place: &Place) -> Agent {
     start(scene, host, (name, pool), None, Selection::usual(), place).await
+}
+
+/// An agent on the lab's machine, with the rights of somebody.
+pub(crate) fn agent_as(client: Client, scene: &Scene, lab: &Lab, place: &Place) -> Agent {
+    start_with(client, scene, &lab.carrier, ("carrier", scene.name), None, selection(lab), place)
+}
+
+/// Clients are not to come by the networks of members.
+fn selection(lab: &Lab) -> Selection {
+    let mut selection = Selection::usual();
+    selection.internal.extend(lab.backends.keys().map(|name| format!("to-{name}")));
+    selection
 }
 
 async fn start(
@@ -263,4 +273,50 @@ pub(crate) fn machine(scene: &Scene, lab: &Lab, name: &str) {
     let number = lab.backends.keys().position(|known| known == name).unwrap();
     scene.control_plane("c", "lb", name, &format!("10.9.{number}.2"));
     scene.patch("labmachine", name, &json!({"metadata": {"finalizers": ["lab/machine"]}}));
+}
+
+/// How the machines of the load balancer share an address.
+pub(crate) fn sharing(interface: &str, priority: u8) -> Sharing {
+    Sharing {
+        interface: interface.to_owned(),
+        priority,
+        peers: Vec::new(),
+        interval: Duration::from_millis(200),
+    }
+}
+
+/// What each machine says of the load balancer `lb`.
+pub(crate) fn instances(scene: &Scene) -> Vec<Value> {
+    let found = scene.get("haproxyloadbalancer", "lb");
+    found["status"]["instances"].as_array().cloned().unwrap_or_default()
+}
+
+/// The machines that have its address.
+pub(crate) fn holders(scene: &Scene) -> Vec<String> {
+    let holding = instances(scene).into_iter().filter(|instance| instance["holdsAddress"] == true);
+    holding.map(|instance| instance["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What holds a claim until its address is free again.
+const GIVEN: &str = "ipam.example.com/given";
+
+/// Gives an address to who claimed one, as the controller of a pool does.
+pub(crate) fn give_address(scene: &Scene, claim: &str, address: &str) {
+    scene.patch("ipaddressclaim", claim, &json!({"metadata": {"finalizers": [GIVEN]}}));
+    let pool = scene.get("ipaddressclaim", claim)["spec"]["poolRef"].clone();
+    scene.apply(json!({
+        "apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddress", "metadata": {"name": "given"},
+        "spec": {"claimRef": {"name": claim}, "poolRef": pool, "address": address, "prefix": 24},
+    }));
+    let status = json!({"status": {"addressRef": {"name": "given"}}}).to_string();
+    scene.kubectl(&["patch", "ipaddressclaim", claim, "--subresource=status", "--type=merge", "-p", &status]);
+}
+
+/// Takes an address back that nobody claims any more, as the controller of a pool does.
+pub(crate) fn take_address_back(scene: &Scene, claim: &str) {
+    scene.until("it is given back", || {
+        scene.get("ipaddressclaim", claim)["metadata"].get("deletionTimestamp").is_some()
+    });
+    scene.kubectl(&["delete", "ipaddresses.ipam.cluster.x-k8s.io", "given"]);
+    scene.patch("ipaddressclaim", claim, &json!({"metadata": {"finalizers": null}}));
 }

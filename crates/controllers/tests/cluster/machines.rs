@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use portcullis_controllers::cluster::{OnMachines, Sharing};
+use portcullis_controllers::cluster::OnMachines;
 use portcullis_controllers::{ServiceController, Settings as ServiceSettings};
 use portcullis_kube_api::LoadBalancerClass;
 use portcullis_kube_api::cluster::Flavour;
@@ -11,8 +11,8 @@ use portcullis_testkit::talk::{Backend, Held, Load, ask};
 use serde_json::{Value, json};
 
 use crate::lab::{
-    Agent, FRONT, Lab, PORT, Place, Street, agent, carrying, carrying_alone, controller, listeners, machine,
-    on_machines,
+    Agent, FRONT, Lab, PORT, Place, Street, agent, carrying, carrying_alone, controller, give_address,
+    holders, instances, listeners, machine, on_machines, sharing,
 };
 use crate::scene::{Scene, client};
 
@@ -227,13 +227,7 @@ async fn an_address_comes_from_a_pool() {
     scene.until("that is told", || {
         scene.condition("lb", "InfrastructureReady").0 == "False WaitingForAddress"
     });
-    // As the pool's own controller does it.
-    scene.apply(json!({
-        "apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddress", "metadata": {"name": "given"},
-        "spec": {"claimRef": {"name": "lb"}, "poolRef": pool, "address": "192.0.2.1", "prefix": 24},
-    }));
-    let status = json!({"status": {"addressRef": {"name": "given"}}}).to_string();
-    scene.kubectl(&["patch", "ipaddressclaim", "lb", "--subresource=status", "--type=merge", "-p", &status]);
+    give_address(&scene, "lb", "192.0.2.1");
     scene.until("it serves there", || {
         scene.status("lb", "pool-a").as_deref() == Some("active")
             && scene.get("loadbalancer", "lb")["status"]["address"] == "192.0.2.1"
@@ -255,28 +249,6 @@ async fn haproxy_that_is_killed_is_back() {
     place.kill_haproxy();
     scene
         .until("it is back", || ask(&lab.client, "192.0.2.1", FRONT).is_ok_and(|answer| answer == "fault-a"));
-}
-
-/// How the machines of the load balancer share an address.
-fn sharing(interface: &str, priority: u8) -> Sharing {
-    Sharing {
-        interface: interface.to_owned(),
-        priority,
-        peers: Vec::new(),
-        interval: Duration::from_millis(200),
-    }
-}
-
-/// What each machine says of the load balancer.
-fn instances(scene: &Scene) -> Vec<Value> {
-    let found = scene.get("haproxyloadbalancer", "lb");
-    found["status"]["instances"].as_array().cloned().unwrap_or_default()
-}
-
-/// The machines that have its address.
-fn holders(scene: &Scene) -> Vec<String> {
-    let holding = instances(scene).into_iter().filter(|instance| instance["holdsAddress"] == true);
-    holding.map(|instance| instance["name"].as_str().unwrap().to_owned()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

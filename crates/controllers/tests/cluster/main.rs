@@ -10,12 +10,14 @@
 mod elsewhere;
 mod endpoints;
 mod faults;
+mod kills;
 mod lab;
 mod machines;
 mod members;
 mod moves;
 mod nlb;
 mod ovn;
+mod places;
 mod scene;
 mod stories;
 mod templates;

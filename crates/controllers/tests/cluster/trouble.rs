@@ -270,7 +270,7 @@ fn hidden(scene: &Scene, group: &str) -> Value {
 }
 
 /// Lets a user do something with all objects of some groups, by a role of this name.
-fn allow(scene: &Scene, user: &str, role: &str, groups: &[&str], verbs: &[&str]) {
+pub(crate) fn allow(scene: &Scene, user: &str, role: &str, groups: &[&str], verbs: &[&str]) {
     let rbac = "rbac.authorization.k8s.io";
     let of_role = json!({
         "apiVersion": format!("{rbac}/v1"), "kind": "ClusterRole", "metadata": {"name": role},

@@ -54,6 +54,44 @@ fn a_port_of_another_program_keeps_only_its_own_load_balancer_out() {
 }
 
 #[test]
+fn what_is_in_the_way_is_told_before_anything_is_changed() {
+    let lab = Lab::new();
+    let _backend = backend(&lab.members[0]);
+    let mut proxy = lab.proxy();
+    let at = |name: &str, port| balancer(name, &[V4, V6], vec![listener(port)], open(), vec![member(1)]);
+    let now = wanted(vec![at("web", 80), at("other", 90)]);
+    assert!(proxy.obstacles(&now).is_empty(), "it does not even run");
+    proxy.settle(&now);
+    let before = std::fs::read_to_string(proxy.path("haproxy.cfg")).unwrap();
+    let place: SocketAddr = "192.0.2.1:81".parse().unwrap();
+    let nginx = on(&lab.machine, || TcpListener::bind(place)).unwrap();
+    for (balancers, expected) in [
+        (vec![at("web", 80), at("other", 90)], None),
+        (vec![at("web", 82), at("other", 90)], None),
+        // They change places.
+        (vec![at("web", 90), at("other", 80)], None),
+        (vec![at("web", 81), at("other", 90)], Some(("web", "listens on 192.0.2.1:81."))),
+        (
+            vec![at("other", 90), at("web", 90)],
+            Some(("web", "192.0.2.1:90 belongs to load balancer shop/other")),
+        ),
+    ] {
+        let found = proxy.obstacles(&wanted(balancers.clone()));
+        match expected {
+            None => assert!(found.is_empty(), "{found:?} {balancers:?}"),
+            Some((name, words)) => {
+                assert_eq!(found.keys().collect::<Vec<_>>(), [&id(name)]);
+                assert!(found[&id(name)].what.contains(words), "{found:?}");
+            }
+        }
+    }
+    assert_eq!(std::fs::read_to_string(proxy.path("haproxy.cfg")).unwrap(), before);
+    assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-1");
+    drop(nginx);
+    assert!(proxy.obstacles(&wanted(vec![at("web", 81), at("other", 90)])).is_empty());
+}
+
+#[test]
 fn a_port_that_was_taken_while_haproxy_was_away_keeps_only_its_own_load_balancer_out() {
     let lab = Lab::new();
     let _backend = backend(&lab.members[0]);

@@ -1,10 +1,11 @@
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use portcullis_core::{
     Admission, Duty, EmptyMeans, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer,
-    Member, MemberState, Probe, Scheme, SourceRanges,
+    Member, MemberState, Probe, Problem, Scheme, SourceRanges,
 };
 use portcullis_haproxy::{
     Balancer, BalancerId, BalancerSeen, Error, Instance, MemberSeen, Options, Seen, Settings, Tuning, Wanted,
@@ -113,6 +114,12 @@ impl Proxy {
     #[track_caller]
     pub(crate) fn apply(&mut self, wanted: &Wanted) -> Seen {
         self.try_apply(wanted, SystemTime::now()).unwrap()
+    }
+
+    /// What would be in the way.
+    pub(crate) fn obstacles(&self, wanted: &Wanted) -> BTreeMap<BalancerId, Problem> {
+        let (runtime, machine, instance) = (&self.runtime, &self.machine, self.instance.as_ref().unwrap());
+        on(machine, || runtime.block_on(instance.obstacles(wanted))).unwrap()
     }
 
     pub(crate) fn look(&mut self) -> Seen {

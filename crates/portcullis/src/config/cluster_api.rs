@@ -73,6 +73,8 @@ pub(crate) struct HaProxy {
     pub(crate) program: PathBuf,
     /// The user, and group, that its workers run as; who starts it, if it is empty.
     pub(crate) user: String,
+    /// How many of its workers that a reload replaced may go on with the connections they have.
+    pub(crate) old_workers: u16,
     /// The interface that shared addresses come to. Without it others see to it that they do.
     pub(crate) interface: Option<String>,
     /// Who has the highest gets an address that nobody has.
@@ -93,6 +95,7 @@ impl Default for HaProxy {
             directory: "/var/lib/portcullis/haproxy".into(),
             program: "/usr/sbin/haproxy".into(),
             user: "haproxy".to_owned(),
+            old_workers: 16,
             interface: None,
             priority: 100,
             peers: Vec::new(),

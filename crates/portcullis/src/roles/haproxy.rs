@@ -63,6 +63,7 @@ pub(crate) async fn start(
         selection: selection(&loaded.config.host),
         tuning: Tuning {
             user: Some(given.user.clone()).filter(|user| !user.is_empty()),
+            old_workers: given.old_workers.into(),
             ..Tuning::default()
         },
     };
@@ -86,6 +87,13 @@ type Numbers<'a> = Vec<((&'static str, &'a str), u64)>;
 impl Collector for Connections {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let seen: Seen = self.0.seen().unwrap_or_default();
+        let workers = encoder.encode_descriptor(
+            "portcullis_haproxy_workers",
+            "Workers of HAProxy on this machine: the one that takes connections, and those that a reload replaced and that still have some",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(i64::try_from(seen.workers).unwrap_or(i64::MAX)).encode(workers)?;
         let mut encode =
             |name: &str, help: &str, kind: MetricType, of: &dyn Fn(&BalancerSeen) -> Numbers<'_>| {
                 let mut family = encoder.encode_descriptor(name, help, None, kind)?;
@@ -132,6 +140,23 @@ impl Collector for Connections {
                 members.map(|(name, member)| (("member", name.as_str()), member.sessions)).collect()
             },
         )?;
+        for (name, help, count) in [
+            (
+                "portcullis_haproxy_member_cut_connections",
+                "Connections of a member that were ended because it left, or was disabled, and their time was over",
+                (|member| member.cut) as fn(&MemberSeen) -> u64,
+            ),
+            (
+                "portcullis_haproxy_member_crowded_out_connections",
+                "Connections of a member that were ended because more workers were left of reloads than haproxy.oldWorkers",
+                |member| member.crowded_out,
+            ),
+        ] {
+            encode(name, help, MetricType::Counter, &|balancer| {
+                let members = balancer.members.iter();
+                members.map(|(name, member)| (("member", name.as_str()), count(member))).collect()
+            })?;
+        }
         encode(
             "portcullis_haproxy_member_up",
             "Whether a member gets connections",

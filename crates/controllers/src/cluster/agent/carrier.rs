@@ -1,12 +1,13 @@
 //! A machine that carries traffic: its `HAProxy`, the addresses that it shares with others, and its interfaces.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::thread;
 use std::time::SystemTime;
 
 use portcullis_haproxy::vrrp::{Keepalived, SharedAddress};
-use portcullis_haproxy::{Error, Instance, Seen, Settings, Wanted};
+use portcullis_haproxy::{BalancerId, Error, Instance, Seen, Settings, Wanted};
 use portcullis_host::interfaces::{Interfaces, WatchError};
 use thiserror::Error as ThisError;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,11 +22,13 @@ pub struct Carrier {
 }
 
 #[derive(Debug)]
-struct Job {
-    wanted: Wanted,
-    shared: Vec<SharedAddress>,
-    done: oneshot::Sender<Outcome>,
+enum Job {
+    Carry { wanted: Wanted, shared: Vec<SharedAddress>, done: oneshot::Sender<Outcome> },
+    Ask { wanted: Wanted, done: oneshot::Sender<Obstacles> },
 }
+
+/// What is in the way of load balancers, in words.
+pub(super) type Obstacles = BTreeMap<BalancerId, String>;
 
 /// How far it got with what it was to carry.
 #[derive(Debug)]
@@ -73,7 +76,17 @@ impl Carrier {
                     Err(error) => return drop(ready.send(Err(CarrierError::Programs(error)))),
                 };
                 let _ = ready.send(Ok(()));
-                while let Some(Job { wanted, shared, done }) = todo.recv().await {
+                while let Some(job) = todo.recv().await {
+                    let (wanted, shared, done) = match job {
+                        Job::Carry { wanted, shared, done } => (wanted, shared, done),
+                        Job::Ask { wanted, done } => {
+                            // One that cannot be asked cannot be changed either, which is told then.
+                            let found = instance.obstacles(&wanted).await.unwrap_or_default();
+                            let words = found.into_iter().map(|(id, problem)| (id, problem.to_string()));
+                            let _ = done.send(words.collect());
+                            continue;
+                        }
+                    };
                     let (seen, problem) = match instance.apply(&wanted, SystemTime::now()).await {
                         Ok(seen) => (Some(seen), None),
                         Err(problem) => (what_runs(&mut instance, &problem).await, Some(problem)),
@@ -103,7 +116,14 @@ impl Carrier {
     /// Makes it so that what is wanted is carried, as far as that goes without waiting.
     pub(super) async fn carry(&self, wanted: Wanted, shared: Vec<SharedAddress>) -> Option<Outcome> {
         let (done, result) = oneshot::channel();
-        self.jobs.send(Job { wanted, shared, done }).ok()?;
+        self.jobs.send(Job::Carry { wanted, shared, done }).ok()?;
+        result.await.ok()
+    }
+
+    /// What would be in the way of load balancers, if this was to be carried. Nothing is changed.
+    pub(super) async fn obstacles(&self, wanted: Wanted) -> Option<Obstacles> {
+        let (done, result) = oneshot::channel();
+        self.jobs.send(Job::Ask { wanted, done }).ok()?;
         result.await.ok()
     }
 }

@@ -30,6 +30,7 @@ pub use carrier::{Carrier, CarrierError};
 
 use self::carrier::Outcome;
 use self::kept::Kept;
+use self::wanted::ToCarry;
 use super::haproxy::{HaProxyLoadBalancer, LIVE, POOL_LABEL, RENEW, kind};
 use super::shelf::{Key, Shelf, key};
 
@@ -149,14 +150,14 @@ impl HaProxyAgent {
     /// Has everything carried that was before.
     async fn carry_as_before(&self, kept: &Mutex<Kept>, tell: &mut impl FnMut(Option<String>)) {
         let wanted = {
-            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             let mut ours = kept.all(&self.settings.pool);
             // Where nothing is written down, nothing is known of what runs.
             if ours.is_empty() {
                 return;
             }
-            sort(&mut ours);
-            wanted::wanted(&ours, &self.settings, &mut kept)
+            wanted::sort(&mut ours, &kept);
+            wanted::wanted(&ours, &self.settings, &kept, &BTreeMap::new())
         };
         if let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared).await
             && let Some(problem) = problems(&outcome)
@@ -173,16 +174,16 @@ impl HaProxyAgent {
         tell: &mut impl FnMut(Option<String>),
     ) -> Instant {
         let interfaces = self.carrier.interfaces().borrow().clone();
-        let (ours, others, wanted) = {
+        let (ours, others) = {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             let is_ours = |object: &Arc<HaProxyLoadBalancer>| self.is_ours(object, &kept);
             let (mut ours, others): (Vec<_>, Vec<_>) = objects.all().into_iter().partition(is_ours);
             ours.extend(kept.still(&ours, &self.settings.pool));
-            sort(&mut ours);
-            let wanted = wanted::wanted(&ours, &self.settings, &mut kept);
+            wanted::sort(&mut ours, &kept);
             kept.save();
-            (ours, others, wanted)
+            (ours, others)
         };
+        let wanted = self.decide(&ours, kept).await;
         let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
             let why = "the thread that carries traffic has ended: restart the agent".to_owned();
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
@@ -197,10 +198,19 @@ impl HaProxyAgent {
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
             return Instant::now() + LATER;
         };
+        if why.is_none() {
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            for form in wanted.forms.values() {
+                // What is not there is nothing to go on as.
+                if seen.balancers.get(&id(form)).is_some_and(|seen| seen.problem.is_none()) {
+                    kept.accept(form);
+                }
+            }
+            kept.save();
+        }
         let mut is_moving = seen.unfinished;
         for object in &ours {
-            let id = BalancerId::new(object.namespace(), object.name());
-            let of_it = seen.balancers.get(&id).cloned().unwrap_or_default();
+            let of_it = seen.balancers.get(&id(object)).cloned().unwrap_or_default();
             let form = wanted.forms.get(&key(object)).unwrap_or(object);
             let mut instance = self.instance(form, &of_it, &wanted.shared, &interfaces);
             if let Some(why) = &why {
@@ -234,6 +244,28 @@ impl HaProxyAgent {
         *self.standing.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
         let pause = if is_moving { SOON } else { LATER };
         Instant::now() + due.map_or(pause, |due| due.min(pause))
+    }
+
+    /// What is to be carried. Who is to listen where it cannot stays where it is, which may be in the way of somebody else.
+    async fn decide(&self, ours: &[Arc<HaProxyLoadBalancer>], kept: &Mutex<Kept>) -> ToCarry {
+        let mut in_the_way = BTreeMap::new();
+        loop {
+            let wanted = {
+                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                wanted::wanted(ours, &self.settings, &kept, &in_the_way)
+            };
+            if wanted.moves.is_empty() {
+                return wanted;
+            }
+            let found = self.carrier.obstacles(wanted.carried.clone()).await.unwrap_or_default();
+            let known = in_the_way.len();
+            for object in ours.iter().filter(|object| wanted.moves.contains(&key(object))) {
+                in_the_way.extend(found.get(&id(object)).map(|why| (key(object), why.clone())));
+            }
+            if in_the_way.len() == known {
+                return wanted;
+            }
+        }
     }
 
     /// Says of everything why it is not carried. What is known of members is what was seen last, but nobody is sent to any.
@@ -284,6 +316,9 @@ impl HaProxyAgent {
         shared: &[SharedAddress],
         interfaces: &Interfaces,
     ) -> Instance {
+        let said = self.said(object).map(|said| said.members.as_slice()).unwrap_or_default();
+        let ended_before =
+            |name: &String| said.iter().find(|said| said.name == *name).map_or(0, |said| said.ended);
         let duties = object.spec.assignment.iter().flat_map(|assignment| &assignment.members);
         let duties: BTreeMap<&str, DutyWord> =
             duties.map(|member: &AssignedMember| (member.name.as_str(), member.duty)).collect();
@@ -293,7 +328,8 @@ impl HaProxyAgent {
             InstanceMember {
                 name: name.clone(),
                 connections: (!serves).then_some(member.sessions),
-                ended: member.cut,
+                // It was counted before this process was there.
+                ended: member.cut.max(ended_before(name)),
                 message: Some(member.check.clone()).filter(|check| status == "adding" && !check.is_empty()),
                 status,
             }
@@ -367,10 +403,8 @@ impl HaProxyAgent {
     }
 }
 
-/// Where two want the same place, who was there first has it.
-fn sort(objects: &mut [Arc<HaProxyLoadBalancer>]) {
-    objects
-        .sort_by_key(|object| (object.metadata.creation_timestamp.clone().map(|time| time.0), key(object)));
+fn id(object: &HaProxyLoadBalancer) -> BalancerId {
+    BalancerId::new(object.namespace(), object.name())
 }
 
 /// Whether the addresses that were given to a load balancer are here, if it has any.

@@ -25,17 +25,38 @@ pub(super) struct ToCarry {
     pub(super) refused: BTreeMap<ObjectKey, String>,
     /// Each object as it is carried.
     pub(super) forms: BTreeMap<ObjectKey, HaProxyLoadBalancer>,
+    /// Those that are to listen elsewhere than they did, or in another way.
+    pub(super) moves: Vec<ObjectKey>,
 }
 
 /// A number under which machines agree on an address, and who has it.
 type Number = (Family, u8);
 type Routers = BTreeMap<Number, IpAddr>;
 
-/// What is refused, or paused, is carried as it was before.
+/// Puts load balancers into the order in which they get what several want: who has it keeps it, and who was there first is next.
+pub(super) fn sort(objects: &mut [Arc<HaProxyLoadBalancer>], kept: &Kept) {
+    objects.sort_by_cached_key(|object| {
+        let created = object.metadata.creation_timestamp.clone().map(|time| time.0);
+        (!kept.has(object) || moves(object, kept), created, key(object))
+    });
+}
+
+/// Whether it is to listen elsewhere than it does, or in another way.
+fn moves(object: &HaProxyLoadBalancer, kept: &Kept) -> bool {
+    let places = |object: &HaProxyLoadBalancer| {
+        let balancer = balancer(object).ok()??.load_balancer;
+        Some((balancer.addresses().to_vec(), balancer.listeners().to_vec()))
+    };
+    let (now, before) = (places(object), kept.form(object).as_ref().and_then(places));
+    !is_paused_itself(object) && now.is_some() && before.is_some() && now != before
+}
+
+/// What is refused, paused, or has something in its way is carried as it was before.
 pub(super) fn wanted(
     objects: &[Arc<HaProxyLoadBalancer>],
     settings: &HaProxyAgentSettings,
-    kept: &mut Kept,
+    kept: &Kept,
+    in_the_way: &BTreeMap<ObjectKey, String>,
 ) -> ToCarry {
     let mut all = ToCarry::default();
     let mut routers = Routers::new();
@@ -45,7 +66,9 @@ pub(super) fn wanted(
         let form = if is_paused_itself(object) {
             before
         } else {
-            match is_complete(object, settings, &routers) {
+            let obstacle = in_the_way.get(&key(object)).filter(|_| before.is_some());
+            match is_complete(object, settings, &routers).and_then(|is| obstacle.cloned().map_or(Ok(is), Err))
+            {
                 Ok(true) => None,
                 // It waits for an address.
                 Ok(false) => before.map(|before| with_members(before, object)),
@@ -62,7 +85,9 @@ pub(super) fn wanted(
             all.shared.push(shared);
         }
         all.carried.balancers.push(balancer);
-        kept.accept(&form);
+        if moves(&form, kept) {
+            all.moves.push(key(object));
+        }
         all.forms.insert(key(object), form);
     }
     all
@@ -201,7 +226,14 @@ mod tests {
             json!({"metadata": {"namespace": "a", "name": "lb"}, "spec": spec, "status": status});
         object["spec"]["assignment"] = json!({"loadBalancer": "lb", "generation": 1, "listeners": [{"port": 443, "targetPort": 6443}], "members": []});
         let object: HaProxyLoadBalancer = serde_json::from_value(object).unwrap();
-        wanted(&[Arc::new(object)], &settings(), &mut Kept::default())
+        wanted(&[Arc::new(object)], &mut Kept::default())
+    }
+
+    /// All of it is carried, since nothing is in the way.
+    fn wanted(objects: &[Arc<HaProxyLoadBalancer>], kept: &mut Kept) -> ToCarry {
+        let all = super::wanted(objects, &settings(), kept, &BTreeMap::new());
+        all.forms.values().for_each(|form| kept.accept(form));
+        all
     }
 
     #[test]
@@ -248,14 +280,14 @@ mod tests {
             let mut kept = Kept::default();
             let other = object("another", json!({"addresses": ["192.0.2.77"]}));
             let all = |spec: &Value| [Arc::clone(&other), object("lb", spec.clone())];
-            let fine = wanted(&all(&good), &settings(), &mut kept);
-            let found = wanted(&all(&wrong), &settings(), &mut kept);
+            let fine = wanted(&all(&good), &mut kept);
+            let found = wanted(&all(&wrong), &mut kept);
             assert_eq!((shape(&found), found.refused.len()), (shape(&fine), refused), "{wrong}");
             // Who it was is known as long as it is wrong.
-            let later = wanted(&all(&wrong), &settings(), &mut kept);
+            let later = wanted(&all(&wrong), &mut kept);
             assert_eq!(shape(&later), shape(&fine), "{wrong}");
             kept.still(&[], "default");
-            let without = wanted(&all(&wrong), &settings(), &mut kept);
+            let without = wanted(&all(&wrong), &mut kept);
             assert_ne!(shape(&without), shape(&fine), "it went, and is another: {wrong}");
         }
     }
@@ -265,7 +297,7 @@ mod tests {
         let mut kept = Kept::default();
         let member = |duty: &str| json!([{"name": "m", "addresses": ["10.0.0.1"], "duty": duty}]);
         let carried = |spec: Value, members: Value, kept: &mut Kept| {
-            let found = wanted(&[with("lb", spec, json!({}), members)], &settings(), kept);
+            let found = wanted(&[with("lb", spec, json!({}), members)], kept);
             let balancer = found.carried.balancers[0].load_balancer.clone();
             (balancer.addresses().to_vec(), balancer.members().to_vec())
         };
@@ -278,23 +310,82 @@ mod tests {
     }
 
     #[test]
+    fn who_has_something_in_its_way_stays_where_it_was() {
+        let mut kept = Kept::default();
+        let member = |name: &str| json!([{"name": name, "addresses": ["10.0.0.1"], "duty": "Serve"}]);
+        let before = [
+            with("lb", json!({"addresses": ["192.0.2.10"]}), json!({}), member("m")),
+            with("other", json!({"addresses": ["192.0.2.20"]}), json!({}), member("o")),
+        ];
+        let first = wanted(&before, &mut kept);
+        assert_eq!(first.moves, []);
+        // One moves, with another member, to where it cannot be. It leaves its place to nobody.
+        let now = [
+            with("lb", json!({"addresses": ["192.0.2.11"], "balance": "random"}), json!({}), member("n")),
+            Arc::clone(&before[1]),
+        ];
+        let place = key(&now[0]);
+        let asked = super::wanted(&now, &settings(), &kept, &BTreeMap::new());
+        assert_eq!(asked.moves, vec![place.clone()]);
+        let in_the_way = [(place.clone(), "nginx is there".to_owned())].into();
+        let found = super::wanted(&now, &settings(), &kept, &in_the_way);
+        assert_eq!(found.moves, []);
+        assert_eq!(found.refused, in_the_way);
+        assert_eq!(found.shared, first.shared, "machines go on sharing the address that it has");
+        let (was, is) = (&first.carried.balancers[0], &found.carried.balancers[0]);
+        assert_eq!((is.load_balancer.addresses(), is.options), (was.load_balancer.addresses(), was.options));
+        assert_eq!(is.load_balancer.members()[0].name(), "n", "members come and go");
+        assert_eq!(found.carried.balancers[1], first.carried.balancers[1]);
+        // One that was never carried has nothing to go on as.
+        let new = [object("new", json!({"addresses": ["192.0.2.30"]}))];
+        let in_the_way = [(key(&new[0]), "nginx is there".to_owned())].into();
+        let found = super::wanted(&new, &settings(), &kept, &in_the_way);
+        assert_eq!((found.carried.balancers.len(), found.refused.len()), (1, 0));
+    }
+
+    #[test]
+    fn who_has_a_place_keeps_it() {
+        let created = |name: &str, created: &str, address: &str| {
+            let mut object = HaProxyLoadBalancer::clone(&object(name, json!({"addresses": [address]})));
+            object.0.metadata.creation_timestamp = serde_json::from_value(json!(created)).unwrap();
+            Arc::new(object)
+        };
+        let old = |address: &str| created("old", "2026-01-01T00:00:00Z", address);
+        let young = |address: &str| created("young", "2026-01-02T00:00:00Z", address);
+        let order = |mut objects: Vec<Arc<HaProxyLoadBalancer>>, kept: &Kept| -> Vec<String> {
+            sort(&mut objects, kept);
+            objects.iter().map(|object| object.name().to_owned()).collect()
+        };
+        let mut kept = Kept::default();
+        let both = vec![young("192.0.2.2"), old("192.0.2.1")];
+        assert_eq!(order(both.clone(), &kept), ["old", "young"]);
+        wanted(&both, &mut kept);
+        assert_eq!(order(both, &kept), ["old", "young"]);
+        // It wants what another one has, and is older.
+        assert_eq!(order(vec![young("192.0.2.2"), old("192.0.2.2")], &kept), ["young", "old"]);
+        // What cannot be read stays where it is.
+        assert_eq!(order(vec![young("192.0.2.2"), old("192.0.2.300")], &kept), ["old", "young"]);
+        let newest = created("newest", "2025-01-01T00:00:00Z", "192.0.2.2");
+        assert_eq!(order(vec![newest, young("192.0.2.2")], &kept), ["young", "newest"]);
+    }
+
+    #[test]
     fn what_is_paused_stays_as_it_was() {
         let paused = json!({"cluster.x-k8s.io/paused": ""});
         let member = json!([{"name": "m", "addresses": ["10.0.0.1"], "duty": "Serve"}]);
         let other = json!([{"name": "n", "addresses": ["10.0.0.2"], "duty": "Serve"}]);
         let good = json!({"addresses": ["192.0.2.10"]});
         let mut kept = Kept::default();
-        let fine = wanted(&[with("lb", good.clone(), json!({}), member.clone())], &settings(), &mut kept);
+        let fine = wanted(&[with("lb", good.clone(), json!({}), member.clone())], &mut kept);
         for spec in [
             json!({"addresses": ["192.0.2.11"], "proxyProtocol": true}),
             json!({"addresses": ["192.0.2.300"]}),
             json!({"pool": "other"}),
         ] {
-            let found =
-                wanted(&[with("lb", spec.clone(), paused.clone(), other.clone())], &settings(), &mut kept);
+            let found = wanted(&[with("lb", spec.clone(), paused.clone(), other.clone())], &mut kept);
             assert_eq!((shape(&found), found.refused.len()), (shape(&fine), 0), "{spec}");
         }
-        let after = wanted(&[with("lb", good, json!({}), other)], &settings(), &mut kept);
+        let after = wanted(&[with("lb", good, json!({}), other)], &mut kept);
         assert_ne!(shape(&after).0, shape(&fine).0, "then it is done");
     }
 
@@ -304,7 +395,7 @@ mod tests {
             object("one", json!({"addresses": ["192.0.2.10"]})),
             object("two", json!({"addresses": ["198.51.100.10"]})),
         ];
-        let found = wanted(&both, &settings(), &mut Kept::default());
+        let found = wanted(&both, &mut Kept::default());
         assert_eq!((found.carried.balancers.len(), found.shared.len(), found.refused.len()), (2, 1, 1));
         let words = found.refused.values().next().unwrap();
         assert!(words.contains("spec.virtualRouterID"), "{words}");

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use portcullis_aws::{PREFIX, Provider};
-use portcullis_aws_fake::Fake;
+use portcullis_aws_fake::{Fake, SecurityGroup};
 use portcullis_core::{AddressSet, Duty, MemberState, Outcome, Provider as _, Report, Want};
 
 use crate::held::balancer;
@@ -14,7 +14,7 @@ use crate::scene::{Service, account, fake};
 fn lets_in(fake: &Fake) -> BTreeSet<String> {
     let world = fake.state();
     let groups = balancer(&world, "demo").groups.iter().map(|id| &world.groups[id]);
-    groups.flat_map(|group| group.lets_in()).collect()
+    groups.flat_map(SecurityGroup::lets_in).collect()
 }
 
 fn listens_on(fake: &Fake) -> BTreeSet<u16> {

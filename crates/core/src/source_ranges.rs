@@ -3,7 +3,7 @@ use std::fmt;
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::{Cidr, CidrError, Family, Peer};
+use crate::{AddressSet, Cidr, CidrError, Family, Peer};
 
 /// The ranges that may connect, as a source gives them. Absent, empty and listed are three things: the
 /// sources agree that an absent list leaves access open, and disagree on an empty one.
@@ -104,6 +104,16 @@ impl Admission {
             }
         }
     }
+
+    /// The addresses of a family that may connect.
+    pub fn addresses(&self, family: Family) -> AddressSet {
+        let ranges = self.peers(family).into_iter().filter_map(|peer| match peer {
+            Peer::Everyone => Some(Cidr::everything(family)),
+            Peer::Range(range) => Some(range),
+            Peer::Group(_) => None,
+        });
+        ranges.collect()
+    }
 }
 
 #[cfg(test)]
@@ -153,6 +163,23 @@ mod tests {
             let admission = Admission { ranges, empty_means };
             assert_eq!(admission.peers(Family::V4), in_v4, "{admission:?}");
             assert_eq!(admission.peers(Family::V6), in_v6, "{admission:?}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_all_that_a_list_covers() {
+        for (entries, in_v4, in_v6) in [
+            (None, &["0.0.0.0/0"][..], &["::/0"][..]),
+            (Some(vec![]), &[], &[]),
+            (Some(vec!["10.0.0.0/9", "10.128.0.0/9", "10.1.0.0/16"]), &["10.0.0.0/8"], &[]),
+            (Some(vec!["192.0.2.0/24", "2001:db8::/32"]), &["192.0.2.0/24"], &["2001:db8::/32"]),
+        ] {
+            let ranges = SourceRanges::parse(entries).unwrap();
+            let admission = Admission { ranges, empty_means: EmptyMeans::Nobody };
+            for (family, expected) in [(Family::V4, in_v4), (Family::V6, in_v6)] {
+                let found = admission.addresses(family).cidrs();
+                assert_eq!(found.iter().map(ToString::to_string).collect::<Vec<_>>(), expected);
+            }
         }
     }
 }

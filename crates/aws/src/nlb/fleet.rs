@@ -100,8 +100,14 @@ impl Fleet {
                 "Name it in spec.vpc, or set aws.vpc for all that name none.",
             )
         })?;
-        let region = said(REGION).unwrap_or_else(|| self.0.usual.region.clone());
-        Ok(Site { cluster: owner.cluster().to_owned(), vpc, region })
+        Ok(Site { vpc, ..self.nowhere(owner, parameters) })
+    }
+
+    /// In no VPC.
+    fn nowhere(&self, owner: &Owner, parameters: &BTreeMap<String, String>) -> Site {
+        let said = parameters.get(REGION).filter(|value| !value.is_empty()).cloned();
+        let region = said.unwrap_or_else(|| self.0.usual.region.clone());
+        Site { cluster: owner.cluster().to_owned(), vpc: String::new(), region }
     }
 
     async fn provider(&self, site: &Site) -> Result<Provider, Problem> {
@@ -232,14 +238,18 @@ impl portcullis_core::Provider for Fleet {
         if want.target == Target::Gone {
             return self.take_away(want).await;
         }
-        let site = match self.site(&want.owner, &want.parameters) {
-            Ok(site) => site,
-            Err(problem) => return Report::new(Outcome::Blocked(problem)),
+        // Also while nobody says where it is to be, it is somewhere, and its members come and go.
+        let (site, unknown) = match self.site(&want.owner, &want.parameters) {
+            Ok(site) => (site, None),
+            Err(problem) => (self.nowhere(&want.owner, &want.parameters), Some(problem)),
         };
         let home = match self.home(want, &site).await {
             Ok(home) => home,
             Err(outcome) => return Report::new(outcome),
         };
+        if let Some(problem) = unknown.as_ref().filter(|_| home == site) {
+            return Report::new(Outcome::Blocked(problem.clone()));
+        }
         let before = self.state().homes.insert(want.owner.clone(), home.clone());
         self.retire(&before.into_iter().collect());
         let provider = match self.provider(&home).await {
@@ -251,7 +261,8 @@ impl portcullis_core::Provider for Fleet {
             return report;
         }
         // Where it is, it is looked after: its clients are there, and members come and go.
-        Report { outcome: Outcome::Blocked(immovable(&want.owner, &home, &site)), ..report }
+        let problem = unknown.unwrap_or_else(|| immovable(&want.owner, &home, &site));
+        Report { outcome: Outcome::Blocked(problem), ..report }
     }
 
     async fn preview(&self, want: &Want) -> Result<PlanView, Problem> {

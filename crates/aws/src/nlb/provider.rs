@@ -1,5 +1,7 @@
 //! The loop around the decisions: look, decide, do, and again.
 
+mod retreat;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -908,9 +910,16 @@ impl portcullis_core::Provider for Provider {
         }
         let told = match self.take(want) {
             Ok(told) => told,
-            Err(problem) => return stopped(Outcome::Blocked(problem)),
+            Err(problem) => {
+                let admitted = self.retreat(owner).await;
+                return Report { admitted, ..stopped(Outcome::Blocked(problem)) };
+            }
         };
         let (outcome, next) = self.work(owner).await;
+        let admitted = match &outcome {
+            Outcome::Blocked(_) => self.retreat(owner).await,
+            Outcome::Done | Outcome::Pending { .. } => None,
+        };
         self.look_at_doubted_members(owner).await;
         let addresses = self.addresses(owner);
         if let Some(said) = &next.enforcement {
@@ -921,7 +930,7 @@ impl portcullis_core::Provider for Provider {
             addresses,
             told,
             enforcement: next.enforcement,
-            admitted: None,
+            admitted,
             members: self.say_members(owner),
         };
         report.told.extend(followed);

@@ -37,9 +37,14 @@ fn fleet(fake: &Fake, identity: &'static str) -> (Fleet, Sites) {
 
 /// The same, with what answers in each region.
 fn fleet_in(regions: &[(&str, &Fake)], identity: &'static str) -> (Fleet, Sites) {
+    fleet_usually_in(Some("vpc-1"), regions, identity)
+}
+
+/// The same, with the VPC of those that name none.
+fn fleet_usually_in(vpc: Option<&str>, regions: &[(&str, &Fake)], identity: &'static str) -> (Fleet, Sites) {
     let regions = regions.iter().map(|(region, fake)| ((*region).to_owned(), fake.url().to_owned()));
     let (regions, made) = (regions.collect::<BTreeMap<String, String>>(), Sites::default());
-    let usual = Usual { vpc: Some("vpc-1".to_owned()), region: "eu-central-1".to_owned() };
+    let usual = Usual { vpc: vpc.map(str::to_owned), region: "eu-central-1".to_owned() };
     let noted = Arc::clone(&made);
     let fleet = Fleet::new(usual, move |site: Site| {
         noted.lock().unwrap().push(site.clone());
@@ -248,6 +253,34 @@ async fn a_load_balancer_does_not_move() {
             assert_eq!(fleet.sync(&gone("a", &there)).await.outcome, Outcome::Done);
             assert_eq!((shape(&fake.state()), shape(&other.state())), before, "{region} {vpc}");
         }
+    }
+}
+
+/// One that names no VPC any more is where it was, and its members come and go there.
+#[tokio::test]
+async fn a_load_balancer_that_names_no_vpc_any_more_stays() {
+    for starts_anew in [false, true] {
+        let fake = account_with_two_vpcs();
+        let fleet = || fleet_usually_in(None, &[("eu-central-1", &fake)], "first").0;
+        let mut one = fleet();
+        let never = one.sync(&want("b", &[], &["i-11"])).await.outcome;
+        let Outcome::Blocked(problem) = never else { panic!("{never:?}") };
+        assert!(problem.to_string().contains("spec.vpc"), "{problem}");
+        for _ in 0..2 {
+            assert_eq!(
+                one.sync(&want("a", &[(VPC, "vpc-1")], &["i-11", "i-12"])).await.outcome,
+                Outcome::Done
+            );
+        }
+        if starts_anew {
+            one = fleet();
+        }
+        let report = one.sync(&want("a", &[(Owner::ADDRESS_KEY, &address(&fake))], &["i-11"])).await;
+        let Outcome::Blocked(problem) = &report.outcome else { panic!("{:?}", report.outcome) };
+        assert!(problem.to_string().contains("spec.vpc"), "{problem}");
+        assert_eq!((states(&report), report.addresses.len()), (vec!["one active".to_owned()], 1));
+        assert_eq!(targets(&fake.state()), ["i-11:6443 healthy"]);
+        assert_eq!(balancers(&fake), ["a vpc-1"]);
     }
 }
 

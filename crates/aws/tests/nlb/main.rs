@@ -4,6 +4,7 @@
 
 mod adopt;
 mod annotations;
+mod blocked;
 mod budgets;
 mod changes;
 mod faults;

@@ -15,7 +15,7 @@ use portcullis_core::{
 };
 use portcullis_kube_api::cluster::{
     Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,
-    MemberStatus, ProviderSpec, is_moving_away, is_paused, set_condition,
+    MemberStatus, ProviderSpec, Unusable, is_moving_away, is_paused, set_condition,
 };
 use serde_json::json;
 use tokio::time::sleep;
@@ -211,16 +211,18 @@ where
         let owner = self.owner(object, &assignment.cluster_name);
         self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.clone(), key(object));
         let uid = object.metadata.uid.clone().unwrap_or_default();
-        let report = match object.spec.want(owner.clone(), uid) {
-            Ok(mut want) => {
-                want.parameters.extend(known_address(object));
-                self.provider.sync(&want).await
-            }
+        let known = |mut want: Want| {
+            want.parameters.extend(known_address(object));
+            want
+        };
+        let report = match object.spec.want(owner.clone(), uid.clone()) {
+            Ok(want) => self.provider.sync(&known(want)).await,
             Err(why) => {
-                let state = "What was there before is still there.";
-                let problem =
-                    Problem::new(format!("{owner}: {why}."), state, "Correct it in the LoadBalancer.");
-                Report::new(Outcome::Blocked(problem))
+                let outcome = Outcome::Blocked(unusable(&owner, &why));
+                match object.spec.retreat(owner.clone(), uid) {
+                    Some(want) => Report { outcome, ..self.provider.sync(&known(want)).await },
+                    None => Report::new(outcome),
+                }
             }
         };
         let before = &object.status;
@@ -341,6 +343,12 @@ where
     }
 }
 
+/// Nothing is made of what is asked for.
+fn unusable(owner: &Owner, why: &Unusable) -> Problem {
+    let state = "What was there before is still there.";
+    Problem::new(format!("{owner}: {why}."), state, format!("Correct it in the {}.", owner.kind()))
+}
+
 /// Where it was last: what is asked for may have changed while nobody was there to see it.
 fn known_address<S>(object: &Thing<S, InfrastructureStatus>) -> Option<(String, String)> {
     let address = Some(&object.status.address).filter(|address| !address.is_empty())?;
@@ -436,4 +444,152 @@ fn status<S>(
     }
     say("Paused", "False", "NotPaused", "");
     status
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portcullis_core::Address;
+    use portcullis_kube_api::cluster::{OvnLoadBalancerSpec, condition};
+
+    fn second(number: i64) -> Time {
+        Time(Timestamp::from_second(number).unwrap())
+    }
+
+    fn problem() -> Problem {
+        Problem::new("there is no switch", "It stays.", "Name another.")
+    }
+
+    /// A condition: its state and reason, its message, since when it has its state, and which spec it is about.
+    fn said(status: &InfrastructureStatus, type_: &str) -> String {
+        let Some(found) = condition(&status.conditions, type_) else { return String::new() };
+        let since = found.last_transition_time.as_ref().unwrap().0.as_second();
+        let words = format!("{} {} {}", found.status, found.reason, found.message);
+        format!("{} since {since} about {}", words.trim_end(), found.observed_generation.unwrap_or_default())
+    }
+
+    /// One load balancer, from before it is made until it is as asked again. Each row is a second later than the one before.
+    #[test]
+    fn what_is_said_through_its_life() {
+        let done = |address: &str| Report {
+            addresses: vec![Address::Ip(address.parse().unwrap())],
+            ..Report::new(Outcome::Done)
+        };
+        let pending = || Report::new(Outcome::Pending { why: "OVN is away".to_owned(), retry_after: None });
+        let blocked = || Report::new(Outcome::Blocked(problem()));
+        let wrong = format!("False Blocked {}", problem());
+        let walk: [(&str, i64, Report, &str, &str, &str); 9] = [
+            (
+                "nobody could look",
+                1,
+                pending(),
+                "False NotMade since 0 about 1",
+                "False Pending OVN is away since 0 about 1",
+                "False Pending OVN is away since 0 about 1",
+            ),
+            (
+                "it cannot be made",
+                1,
+                blocked(),
+                "False NotMade since 0 about 1",
+                &format!("{wrong} since 0 about 1"),
+                &format!("{wrong} since 0 about 1"),
+            ),
+            (
+                "it is made",
+                2,
+                done("192.0.2.1"),
+                "True Made since 2 about 2",
+                "True UpToDate since 2 about 2",
+                "True UpToDate since 2 about 2",
+            ),
+            (
+                "nothing is new",
+                2,
+                done("192.0.2.1"),
+                "True Made since 2 about 2",
+                "True UpToDate since 2 about 2",
+                "True UpToDate since 2 about 2",
+            ),
+            (
+                "it is changed, and that takes a while",
+                3,
+                pending(),
+                "True Made since 2 about 3",
+                "False Pending OVN is away since 4 about 3",
+                "False Pending OVN is away since 4 about 3",
+            ),
+            (
+                "it was changed",
+                3,
+                done("192.0.2.2"),
+                "True Made since 2 about 3",
+                "True UpToDate since 5 about 3",
+                "True UpToDate since 5 about 3",
+            ),
+            (
+                "it cannot be changed",
+                4,
+                blocked(),
+                "True Made since 2 about 4",
+                &format!("{wrong} since 6 about 4"),
+                &format!("{wrong} since 6 about 4"),
+            ),
+            (
+                "nor could anybody look",
+                4,
+                pending(),
+                "True Made since 2 about 4",
+                "False Pending OVN is away since 6 about 4",
+                "False Pending OVN is away since 6 about 4",
+            ),
+            (
+                "it is as asked",
+                5,
+                done("192.0.2.2"),
+                "True Made since 2 about 5",
+                "True UpToDate since 8 about 5",
+                "True UpToDate since 8 about 5",
+            ),
+        ];
+        let assignment = Assignment::default();
+        let mut object: Thing<OvnLoadBalancerSpec, InfrastructureStatus> =
+            serde_json::from_value(json!({"metadata": {"name": "lb", "namespace": "a"}})).unwrap();
+        let mut is_provisioned = false;
+        for (now, (what, generation, report, exists, config, ready)) in (0..).zip(walk) {
+            object.0.metadata.generation = Some(generation);
+            object.0.status = status(&object, &assignment, &report, &second(now));
+            assert_eq!(said(&object.status, "Exists"), exists, "{what}");
+            assert_eq!(said(&object.status, "ConfigUpToDate"), config, "{what}");
+            assert_eq!(said(&object.status, "Ready"), ready, "{what}");
+            // Once it was made it is not said to be unmade, whatever comes.
+            is_provisioned |= report.outcome == Outcome::Done;
+            assert_eq!(object.status.initialization.provisioned, is_provisioned, "{what}");
+        }
+        assert_eq!(object.status.address, "192.0.2.2");
+    }
+
+    /// What counts is not what was asked for last, but what the provider says of it.
+    #[test]
+    fn ranges_are_those_in_force() {
+        let ranges = |all: &[&str]| Some(all.iter().map(|range| (*range).to_owned()).collect::<Vec<_>>());
+        let set = |all: &[&str]| all.iter().map(|range| range.parse().unwrap()).collect::<AddressSet>();
+        let blocked = |admitted| Report { admitted, ..Report::new(Outcome::Blocked(problem())) };
+        let before = ranges(&["10.0.0.0/8"]);
+        for (report, expected) in [
+            (Report::new(Outcome::Done), ranges(&["10.0.0.0/9", "192.0.2.0/24"])),
+            (blocked(Some(set(&["10.0.0.0/9"]))), ranges(&["10.0.0.0/9"])),
+            (blocked(Some(AddressSet::nobody())), ranges(&[])),
+            (blocked(Some(AddressSet::everyone())), None),
+            (blocked(None), before.clone()),
+        ] {
+            let mut object: Thing<OvnLoadBalancerSpec, InfrastructureStatus> =
+                serde_json::from_value(json!({"metadata": {"name": "lb", "namespace": "a"}})).unwrap();
+            object.0.status.allowed_source_ranges.clone_from(&before);
+            let asked = ranges(&["10.0.0.0/9", "192.0.2.0/24"]);
+            let assignment = Assignment { allowed_source_ranges: asked, ..Assignment::default() };
+            let status = status(&object, &assignment, &report, &second(0));
+            assert_eq!(status.allowed_source_ranges, expected, "{report:?}");
+        }
+    }
 }

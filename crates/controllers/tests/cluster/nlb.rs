@@ -231,6 +231,45 @@ async fn a_machine_waits_while_what_makes_it_is_paused() {
     scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
 }
 
+/// What is wrong with an object is told by the name of the field. Ranges become narrower all the same, and who leaves goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrong_field_keeps_nothing_open() {
+    let (scene, fake) = (control_plane("nlb-wrong"), account());
+    let _all = (scene.look_after().await, make(&scene, &fake).await);
+    scene.until("all get connections", || {
+        scene.get("loadbalancer", "lb")["status"]["activeTargets"] == json!(["one", "three", "two"])
+    });
+    let lets_in = || -> Vec<String> {
+        let world = fake.state();
+        let made = world.load_balancers.values().next().unwrap();
+        made.groups.iter().flat_map(|id| world.groups[id].lets_in()).collect()
+    };
+    assert_eq!(lets_in(), ["icmp 3-4 192.0.2.0/24", "tcp 443-443 192.0.2.0/24"]);
+    scene.patch("awsnlb", "lb", &json!({"spec": {"securityGroups": ["sg-none"]}}));
+    scene.until("that is told", || {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        state == "False Blocked" && message.contains("spec.securityGroups names sg-none")
+    });
+    scene.patch(
+        "loadbalancers.loadbalancer.portcullis.dev",
+        "lb",
+        &json!({"spec": {"allowedSourceRanges": ["192.0.2.128/25", "198.51.100.0/24"]}}),
+    );
+    scene.until("who is not let in any more is kept out", || {
+        lets_in() == ["icmp 3-4 192.0.2.128/25", "tcp 443-443 192.0.2.128/25"]
+    });
+    scene.until("the ranges in force are told", || {
+        scene.get("loadbalancer", "lb")["status"]["allowedSourceRanges"] == json!(["192.0.2.128/25"])
+    });
+    assert_eq!(scene.condition("lb", "InfrastructureReady").0, "False Blocked");
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("AWS drains it", || targets(&fake)[0] == "i-1:6443 draining");
+    fake.pass(Duration::from_secs(600));
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    scene.patch("awsnlb", "lb", &json!({"spec": {"securityGroups": null}}));
+    scene.until("all is as asked", || lets_in().contains(&"tcp 443-443 198.51.100.0/24".to_owned()));
+}
+
 /// Three control planes are replaced one by one, by the deletion of their Machines: AWS always has three to send to, none goes before
 /// AWS has let its connections end, and nothing is sent to one that is gone.
 #[tokio::test(flavor = "multi_thread")]

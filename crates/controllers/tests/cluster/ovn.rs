@@ -262,6 +262,108 @@ async fn what_is_in_the_way_keeps_nobody_in() {
     scene.until("all is as asked", || gets_in(FRONT) && gets_in(more) && ranges().is_null());
 }
 
+/// What is wrong with an object is told by the name of the field. What serves goes on, who leaves goes, and nobody gets in who should
+/// not.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_wrong_field_keeps_nobody_in() {
+    let scene = Scene::new("ovn-wrong");
+    let mut lab = Lab::new();
+    scene.cluster("c", json!({}), json!({}));
+    for name in ["one", "two"] {
+        let address = lab.start(name, PORT);
+        scene.control_plane("c", "lb", name, &address);
+    }
+    balancer(
+        &scene,
+        &json!({
+            "endpoint": {"host": "api.example.com", "port": FRONT}, "listeners": listeners(),
+            "drainTimeoutSeconds": 3, "allowedSourceRanges": ["10.0.0.0/24"],
+        }),
+    );
+    let _all = (scene.look_after().await, infrastructures(&scene, &lab).await);
+    for name in ["one", "two"] {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    let said = |words: &str| {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        state == "False Blocked" && message.contains(words)
+    };
+    scene.patch("ovnloadbalancer", "lb", &json!({"spec": {"addresses": ["224.0.0.1"]}}));
+    scene.until("that is told", || said("spec.addresses cannot be used: 224.0.0.1"));
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], VIP, "it is where it was");
+    scene.patch("ovnloadbalancer", "lb", &json!({"spec": {"addresses": []}}));
+    scene.until("that is told", || said("name one in spec.addresses"));
+
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    scene.until("it gets nothing any more", || lab.rows().matches("10.0.0.10:6443").count() == 0);
+    assert_eq!(scene.status("lb", "two").as_deref(), Some("active"));
+    assert_eq!(ask(&lab.client, VIP, FRONT).unwrap(), "two", "what serves goes on");
+    scene.patch(
+        "loadbalancers.loadbalancer.portcullis.dev",
+        "lb",
+        &json!({"spec": {"allowedSourceRanges": ["10.0.0.128/25"]}}),
+    );
+    scene.until("who is not let in any more is kept out", || ask(&lab.client, VIP, FRONT).is_err());
+    scene.patch("ovnloadbalancer", "lb", &json!({"spec": {"addresses": [VIP]}}));
+    scene.until("all is well", || scene.condition("lb", "InfrastructureReady").0 == "True UpToDate");
+}
+
+/// Whether it exists, and is as asked, is said of the object itself, from before it is made until it is gone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_said_of_the_object_through_its_life() {
+    let scene = Scene::new("ovn-life");
+    let lab = Lab::new();
+    scene.cluster("c", json!({}), json!({}));
+    balancer(&scene, &json!({"listeners": listeners()}));
+    let place = |switches: Value| {
+        scene.patch("ovnloadbalancer", "lb", &json!({"spec": {"switches": switches}}));
+    };
+    place(json!(["later"]));
+    let asking = scene.look_after().await;
+    let _making = infrastructures(&scene, &lab).await;
+    let said = |type_: &str| {
+        let found = scene.get("ovnloadbalancer", "lb");
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|found| found["type"] == type_)?;
+        let text = |key: &str| found[key].as_str().unwrap_or_default().to_owned();
+        let about = found["observedGeneration"].as_i64().unwrap_or_default();
+        Some((format!("{} {}", text("status"), text("reason")), text("message"), about))
+    };
+    let both = |exists: &str, config: &str| {
+        said("Exists").is_some_and(|(state, ..)| state == exists)
+            && said("ConfigUpToDate").is_some_and(|(state, ..)| state == config)
+    };
+    scene.until("it cannot be made", || both("False NotMade", "False Blocked"));
+    let (_, why, _) = said("ConfigUpToDate").unwrap();
+    assert!(why.contains("`later`"), "{why}");
+    assert_eq!(lab.rows(), "");
+    lab.ovn.nbctl(&["ls-add", "later"]).unwrap();
+    scene.until("it is made", || both("True Made", "True UpToDate"));
+    assert!(lab.rows().contains(VIP));
+
+    place(json!(["later", "sw"]));
+    let generation = || scene.get("ovnloadbalancer", "lb")["metadata"]["generation"].as_i64();
+    scene.until("that is about the change", || {
+        said("ConfigUpToDate")
+            .is_some_and(|(state, _, about)| state == "True UpToDate" && Some(about) == generation())
+    });
+    place(json!(["nowhere"]));
+    scene.until("it cannot be changed", || both("True Made", "False Blocked"));
+    let (_, why, about) = said("ConfigUpToDate").unwrap();
+    assert!(why.contains("`nowhere`") && Some(about) == generation(), "{why}");
+    assert!(lab.rows().contains(VIP), "what is there stays");
+
+    // As when another one has its place.
+    drop(asking);
+    scene.patch("ovnloadbalancer", "lb", &json!({"spec": {"assignment": null}}));
+    scene.until("nothing is said of what is gone", || {
+        said("Exists").is_none() && said("ConfigUpToDate").is_none()
+    });
+    assert_eq!(lab.rows(), "");
+    assert!(scene.get("ovnloadbalancer", "lb").is_object(), "the object is its user's");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn services_are_carried_too() {
     let scene = Scene::new("ovn-services");

@@ -1,7 +1,8 @@
 //! What makes load balancers, and how. Each has what is asked of it in `assignment`, which only the controller of load balancers
 //! writes; everything else is its user's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error as _;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -158,6 +159,12 @@ pub trait ProviderSpec: Default + serde::de::DeserializeOwned {
     /// What that means, in words of the core.
     fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable>;
 
+    /// What is left to ask for while something is wrong with all of it: that who leaves goes, and that what is not asked for any
+    /// more is closed. The provider makes nothing of it that is not there.
+    fn retreat(&self, _owner: Owner, _uid: String) -> Option<Want> {
+        None
+    }
+
     /// What says where the load balancer is, also when nothing is asked of it any more.
     fn place(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
@@ -252,6 +259,26 @@ impl ProviderSpec for OvnLoadBalancerSpec {
 
     fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable> {
         let assignment = self.assignment.as_ref().ok_or_else(|| Unusable::new("nothing is asked of it"))?;
+        let addresses = self.addresses(assignment)?;
+        let families: BTreeSet<Family> = addresses.iter().copied().map(Family::of).collect();
+        let wanted = assignment.load_balancer(Scheme::Internal, families)?;
+        let wanted = wanted.with_addresses(addresses).map_err(|why| match why.source() {
+            Some(source) => Unusable::new(format!("spec.addresses cannot be used: {source}")),
+            None => Unusable::new(why),
+        })?;
+        Ok(want(owner, uid, wanted, self.places()))
+    }
+
+    /// OVN makes nothing that has no address, and finds by whose it is what is there.
+    fn retreat(&self, owner: Owner, uid: String) -> Option<Want> {
+        let wanted = self.assignment.as_ref()?.load_balancer(Scheme::Internal, Family::ALL).ok()?;
+        Some(want(owner, uid, wanted, self.places()))
+    }
+}
+
+impl OvnLoadBalancerSpec {
+    /// Where it listens.
+    fn addresses(&self, assignment: &Assignment) -> Result<Vec<IpAddr>, Unusable> {
         let mut addresses = parsed(&self.addresses)?;
         // Where clients look for it is where it is, if that is an address.
         let given: Option<IpAddr> =
@@ -264,14 +291,14 @@ impl ProviderSpec for OvnLoadBalancerSpec {
                 "it has no address, and OVN has none to give: name one in spec.addresses",
             ));
         }
-        let families: std::collections::BTreeSet<Family> =
-            addresses.iter().copied().map(Family::of).collect();
-        let wanted = assignment.load_balancer(Scheme::Internal, families)?;
-        let wanted = wanted.with_addresses(addresses).map_err(Unusable::new)?;
+        Ok(addresses)
+    }
+
+    /// The switches and routers that it is on.
+    fn places(&self) -> BTreeMap<String, String> {
         let lists = [(OVN_SWITCHES, &self.switches), (OVN_ROUTERS, &self.routers)];
         let lists = lists.into_iter().filter(|(_, list)| !list.is_empty());
-        let parameters = lists.map(|(key, list)| (key.to_owned(), list.join(","))).collect();
-        Ok(want(owner, uid, wanted, parameters))
+        lists.map(|(key, list)| (key.to_owned(), list.join(","))).collect()
     }
 }
 
@@ -365,5 +392,30 @@ mod tests {
             panic!()
         };
         assert_eq!(wanted.families().len(), 1);
+    }
+
+    #[test]
+    fn ovn_lets_go_whatever_is_wrong_with_addresses() {
+        for (addresses, words) in [
+            (json!([]), "it has no address, and OVN has none to give: name one in spec.addresses"),
+            (json!(["192.0.2.1", "x"]), "spec.addresses has `x`, which is no address"),
+            (
+                json!(["224.0.0.1"]),
+                "spec.addresses cannot be used: 224.0.0.1 is not the address of one machine: it is a multicast address",
+            ),
+        ] {
+            let mut asked = assignment();
+            asked["members"] = json!([{"name": "one", "addresses": ["10.0.0.1"], "duty": "Leave"}]);
+            let spec: OvnLoadBalancerSpec = serde_json::from_value(
+                json!({"assignment": asked, "addresses": addresses, "switches": ["a"], "routers": ["r"]}),
+            )
+            .unwrap();
+            assert_eq!(spec.want(owner(), String::new()).unwrap_err().to_string(), words);
+            let want = spec.retreat(owner(), String::new()).unwrap();
+            assert_eq!((&*want.parameters[OVN_SWITCHES], &*want.parameters[OVN_ROUTERS]), ("a", "r"));
+            let Target::Present(wanted) = want.target else { panic!() };
+            assert_eq!(wanted.addresses(), [] as [IpAddr; 0], "nothing is made of the others");
+            assert_eq!((wanted.members()[0].name(), wanted.listeners()[0].port()), ("one", 443));
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use portcullis_core::{
     AddressSet, Cidr, Duty, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer,
-    Member, Owner, Peer, Probe, Problem, Protocol,
+    Member, Owner, Probe, Problem, Protocol,
 };
 use portcullis_ovsdb::Datum;
 use uuid::Uuid;
@@ -98,7 +98,7 @@ pub(crate) fn desired(
         draft.balancer(&mut decided, protocol, &listeners, &mappings, &open, &left);
         draft.trial(&mut decided, protocol, &listeners, &mappings, !open.is_empty());
         for family in wanted.families() {
-            draft.guard(&mut decided, *family, protocol, &draft.asked_for(*family));
+            draft.guard(&mut decided, *family, protocol, &wanted.admission().addresses(*family));
         }
         for listener in listeners {
             let told = listener.health_check().and_then(|check| not_asked(listener, check));
@@ -304,11 +304,11 @@ impl<'a> Draft<'a> {
     /// Where a member is asked whether it is well.
     fn asked(&self, member: &Member, mappings: &Mappings) -> Vec<Asked> {
         let mut all = Vec::new();
+        let families: BTreeSet<Family> = self.vips.iter().copied().map(Family::of).collect();
         for protocol in names::PROTOCOLS {
             let checked = self.wanted.listeners().iter().filter(|listener| listener.health_check().is_some());
             for listener in checked.filter(|listener| speaks(listener, protocol)) {
-                let families = self.wanted.families().iter();
-                for address in families.filter_map(|family| member.address(*family)) {
+                for address in families.iter().filter_map(|family| member.address(*family)) {
                     all.extend(mappings.get(&address).map(|(logical_port, _)| Asked {
                         address,
                         port: member.port(listener),
@@ -331,7 +331,7 @@ impl<'a> Draft<'a> {
         let known = addresses.filter_map(|address| {
             self.scene.switches.iter().find_map(|switch| {
                 let port = switch.ports.get(address)?;
-                let from = switch.asks_from(*address, self.wanted.addresses())?;
+                let from = switch.asks_from(*address, &self.vips)?;
                 Some((*address, (port.clone(), from)))
             })
         });
@@ -561,7 +561,7 @@ impl<'a> Draft<'a> {
             let gone: BTreeSet<Uuid> = guards(family).iter().map(|role| number(self.owner, role)).collect();
             decided.rows.rows.retain(|(_, uuid), _| !gone.contains(uuid));
             decided.rows.references.retain(|reference| !gone.contains(&reference.member));
-            let allowed = before.intersection(&self.asked_for(family));
+            let allowed = before.intersection(&self.wanted.admission().addresses(family));
             let protocols: Vec<&'static str> = self.ports.keys().copied().collect();
             for protocol in protocols {
                 self.guard(decided, family, protocol, &allowed);
@@ -587,19 +587,6 @@ impl<'a> Draft<'a> {
             }
         }
         admitted
-    }
-
-    /// Who of a family is to get in.
-    fn asked_for(&self, family: Family) -> AddressSet {
-        let peers = self.wanted.admission().peers(family);
-        if peers.contains(&Peer::Everyone) {
-            return AddressSet::everyone_of(family);
-        }
-        let ranges = peers.iter().filter_map(|peer| match peer {
-            Peer::Range(range) => Some(*range),
-            Peer::Everyone | Peer::Group(_) => None,
-        });
-        ranges.collect()
     }
 
     /// Keeps out who is not of the ranges. Routers have no ACLs: packets to them are dropped on the switches they come through.

@@ -95,7 +95,8 @@ impl Asking {
             ranges: SourceRanges::parse(self.ranges.as_deref()).unwrap(),
             empty_means: EmptyMeans::Nobody,
         };
-        let families = self.vips.iter().copied().map(Family::of);
+        let of_vips: BTreeSet<Family> = self.vips.iter().copied().map(Family::of).collect();
+        let families = if of_vips.is_empty() { Family::ALL.into() } else { of_vips };
         let member = |&(number, duty): &(u8, Duty)| {
             let addresses = [IpAddr::from([10, 0, 0, number]), format!("fd00::{number:x}").parse().unwrap()];
             Member::new(format!("m{number}"), addresses).unwrap().with_duty(duty)
@@ -230,6 +231,9 @@ proptest! {
             let is_closed = backed.addresses().is_empty();
             prop_assert_eq!(backed.backends(), if is_closed { BTreeSet::new() } else { left });
             prop_assert_eq!(difference(&asking.retreat(&backed, at(second)).rows, &backed), vec![]);
+            // It is the same if nobody knows any more where it is to be.
+            let lost = Asking { vips: Vec::new(), ..asking.clone() };
+            prop_assert_eq!(lost.retreat(&there, at(second)), blocked);
             // Decided again, nothing is next.
             let again = asking.desired(&after, at(second));
             let next = difference(&again.rows, &after);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portcullis_controllers::cluster::{HAPROXY_CLASS, OnMachines};
+use portcullis_controllers::cluster::{HAPROXY_CLASS, HaProxyController, HaProxySettings, OnMachines};
 use portcullis_controllers::{Lease, ServiceController, Settings};
 use portcullis_core::{Owner, Provider};
 use portcullis_kube_api::LoadBalancerClass;
@@ -42,7 +42,16 @@ pub(crate) async fn start(
         let cluster = cluster.unwrap_or("kubernetes");
         let resync = services.resync.as_duration().max(LEAST);
         let kind = Kind { check: "services-haproxy", class: HAPROXY_CLASS, cluster, resync };
-        run(loaded, kind, client.clone(), provider, readiness, stop, tasks)?;
+        let clusters = &loaded.config.cluster_api;
+        let settings = HaProxySettings {
+            flavour: flavour(clusters.types),
+            namespace: None,
+            agents: loaded.config.haproxy.namespace.clone(),
+            concurrency: services.concurrency,
+        };
+        let is_done = clusters.enabled && clusters.haproxy || loaded.config.mode == Mode::Observe;
+        let beside = together(client.clone(), (!is_done).then_some(settings));
+        run(loaded, kind, client.clone(), (provider, beside), readiness, stop, tasks)?;
     }
     if services.ovn {
         let cluster = cluster.ok_or_else(|| {
@@ -62,9 +71,17 @@ pub(crate) async fn start(
         let sweep = balancer::Sweep { cluster: cluster.to_owned(), kind: "Service".to_owned(), identity };
         let provider = balancer::Provider::start(balancer_settings(loaded, Some(sweep))?);
         let kind = Kind { check: "services-ovn", class: OVN_CLASS, cluster, resync: LOOK_AT_OVN };
-        run(loaded, kind, client, provider, readiness, stop, tasks)?;
+        run(loaded, kind, client, (provider, std::future::pending()), readiness, stop, tasks)?;
     }
     Ok(())
+}
+
+/// Puts together what machines say of what they carry, where nobody else does: it is part of looking after load balancers of clusters.
+async fn together(client: kube::Client, settings: Option<HaProxySettings>) {
+    match settings {
+        Some(settings) => HaProxyController::new(client, settings).run().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Services of one kind.
@@ -82,7 +99,7 @@ fn run(
     loaded: &Loaded,
     kind: Kind<'_>,
     client: kube::Client,
-    provider: impl Provider,
+    (provider, beside): (impl Provider, impl Future<Output = ()> + Send + 'static),
     readiness: &Readiness,
     stop: &watch::Receiver<bool>,
     tasks: &mut JoinSet<Result<(), Failure>>,
@@ -111,7 +128,10 @@ fn run(
     // One that waits for its turn is as ready as one can be.
     check.ready();
     let working = async move {
-        controller.run().await;
+        tokio::select! {
+            () = controller.run() => {}
+            () = beside => {}
+        }
         drop(check);
     };
     tasks.spawn(lead((!observe).then_some(lease), stop.clone(), working));

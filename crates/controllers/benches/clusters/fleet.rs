@@ -1,9 +1,7 @@
 //! Many clusters, the machine that carries their load balancers, and what is seen of them.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use futures_util::TryStreamExt;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -29,6 +27,8 @@ pub(crate) const OURS: &str = "--ours";
 /// Where clients connect.
 pub(crate) const FRONT: &str = "192.0.2.1";
 const NAMESPACE: &str = "fleet";
+/// What the API server calls requests that change something.
+const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
 
 pub(crate) fn run_ours(kubeconfig: &str) {
     tokio::runtime::Runtime::new().unwrap().block_on(async {
@@ -76,7 +76,6 @@ pub(crate) struct Fleet {
     kubernetes: Kubernetes,
     client: Client,
     seen: watch::Receiver<Seen>,
-    writes: Arc<AtomicUsize>,
     carrier: Host,
     pub(crate) client_host: Host,
     _backends: Vec<(Host, Backend)>,
@@ -128,20 +127,11 @@ impl Fleet {
         let backends = backends.collect();
         let scratch = Scratch::new().unwrap();
         let (sender, seen) = watch::channel(Seen::default());
-        let writes = Arc::new(AtomicUsize::new(0));
-        let flavour = Flavour::Proposed;
-        for kind in [
-            resource(flavour.load_balancer()),
-            resource(flavour.haproxy()),
-            of_clusters("Machine", "machines"),
-        ] {
-            tokio::spawn(follow(client.clone(), kind, sender.clone(), Arc::clone(&writes)));
-        }
+        tokio::spawn(follow(client.clone(), sender));
         Fleet {
             kubernetes,
             client,
             seen,
-            writes,
             carrier,
             client_host,
             _backends: backends,
@@ -216,9 +206,24 @@ impl Fleet {
         self.seen.clone().wait_for(|seen| is(seen)).await.unwrap();
     }
 
-    /// What was written since this was asked last.
-    pub(crate) fn take_writes(&self) -> usize {
-        self.writes.swap(0, Ordering::Relaxed)
+    /// How often the API server was asked to change something, by anybody, as it counts itself: also what changes nothing, and
+    /// what is refused. By resource. Leases are left out, which every machine renews for as long as it is there, and the API server
+    /// renews its own.
+    pub(crate) fn writes(&self) -> BTreeMap<String, u64> {
+        let metrics = self.kubernetes.kubectl(&["get", "--raw", "/metrics"]).unwrap();
+        let mut writes = BTreeMap::new();
+        for line in metrics.lines().filter(|line| line.starts_with("apiserver_request_total{")) {
+            let label = |name: &str| {
+                let (_, rest) = line.split_once(&format!("{name}=\"")).unwrap_or_default();
+                rest.split('"').next().unwrap_or_default().to_owned()
+            };
+            let resource = label(",resource");
+            if WRITES.contains(&label("verb").as_str()) && resource != "leases" {
+                let count: u64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+                *writes.entry(resource).or_default() += count;
+            }
+        }
+        writes
     }
 }
 
@@ -231,16 +236,13 @@ impl Drop for Carrying {
     }
 }
 
-async fn follow(client: Client, kind: ApiResource, seen: watch::Sender<Seen>, writes: Arc<AtomicUsize>) {
+async fn follow(client: Client, seen: watch::Sender<Seen>) {
+    let kind = resource(Flavour::Proposed.load_balancer());
     let api: Api<DynamicObject> = Api::namespaced_with(client, NAMESPACE, &kind);
     let events = watcher(api, watcher::Config::default());
     futures_util::pin_mut!(events);
     while let Ok(Some(event)) = events.try_next().await {
         let (watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event else { continue };
-        writes.fetch_add(1, Ordering::Relaxed);
-        if kind.kind != "LoadBalancer" {
-            continue;
-        }
         let active = object.data["status"]["activeTargets"].as_array().map_or(0, Vec::len);
         let has_endpoint = object.data["spec"]["endpoint"]["host"].is_string();
         seen.send_modify(|seen| {

@@ -8,6 +8,7 @@
 )]
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_controllers::cluster::{
@@ -60,13 +61,18 @@ async fn client() -> kube::Client {
 
 impl Scene {
     async fn new(name: &'static str) -> Self {
+        Self::asking(name, None).await
+    }
+
+    /// One in which endpoints are asked so often whether they answer.
+    async fn asking(name: &'static str, probe: Option<Duration>) -> Self {
         TYPES.kubectl(&["create", "namespace", name]).unwrap();
         let client = client().await;
         let settings = LoadBalancerSettings {
             flavour: Flavour::Proposed,
             namespace: Some(name.to_owned()),
             concurrency: 4,
-            probe: None,
+            probe,
             host: "test".to_owned(),
         };
         let clusters = ProposedClusters::new(client.clone(), Some(name.to_owned()));
@@ -140,6 +146,13 @@ fn endpoint(host: &str) -> Value {
     json!({"host": host, "port": 443})
 }
 
+/// Where the API of these tests is, which answers as the one of any cluster does.
+fn answering() -> Value {
+    let url = TYPES.url();
+    let (host, port) = url.trim_start_matches("https://").rsplit_once(':').unwrap();
+    json!({"host": host, "port": port.parse::<u16>().unwrap()})
+}
+
 /// As the proposal's example has it, in the group of Clusters.
 fn provider() -> Value {
     json!({"apiGroup": "cluster.x-k8s.io", "kind": "KubeadmControlPlane", "name": "k"})
@@ -152,7 +165,7 @@ fn load_balancer() -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoint_and_control_plane_of_others() {
     let scene = Scene::new("proposed-others").await;
-    scene.cluster(json!({"endpoint": endpoint("api.example.com")}));
+    scene.cluster(json!({"endpoint": answering()}));
     eventually("it is not ready without a kubeconfig", || {
         scene.condition(CLUSTERS, "c", "ControlPlaneReady") == "False NotAnswering"
     });
@@ -164,6 +177,12 @@ async fn endpoint_and_control_plane_of_others() {
         .unwrap();
     eventually("it answers", || scene.condition(CLUSTERS, "c", "ControlPlaneReady") == "True Answering");
     assert_eq!(scene.get(CLUSTERS, "c")["status"]["controlPlaneReady"], true);
+    // It is the endpoint that has to answer, wherever the kubeconfig leads.
+    scene.cluster(json!({"endpoint": {"host": "127.0.0.1", "port": 1}}));
+    eventually("nobody answers there", || {
+        scene.condition(CLUSTERS, "c", "ControlPlaneReady") == "False NotAnswering"
+    });
+    assert_eq!(scene.get(CLUSTERS, "c")["status"]["controlPlaneReady"], false);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -198,6 +217,9 @@ async fn endpoint_of_the_provider() {
     eventually("it is waited for", || {
         scene.condition(PLANES, "k", "EndpointReady") == "False WaitingForEndpoint"
     });
+    eventually("the Cluster waits for it, too", || {
+        scene.condition(CLUSTERS, "c", "ControlPlaneReady") == "False WaitingForEndpoint"
+    });
     eventually("the provider is asked", || scene.get("awsnlb", "nlb")["spec"].get("assignment").is_some());
     scene.status("awsnlb", "nlb", &json!({"address": "nlb.example.com", "members": [], "conditions": []}));
     let known = json!({"host": "nlb.example.com", "port": 6443});
@@ -206,7 +228,58 @@ async fn endpoint_of_the_provider() {
     eventually("the Cluster has it", || {
         scene.get(CLUSTERS, "c")["spec"]["controlPlane"]["endpoint"] == known
     });
-    eventually("that is told", || scene.condition(PLANES, "k", "EndpointReady") == "True Known");
+    eventually("the load balancer's word counts", || {
+        scene.condition(PLANES, "k", "EndpointReady") == "Unknown NotAsked"
+    });
+}
+
+/// Whether it answers is known to its load balancer, and told by the control plane.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_says_what_its_load_balancer_says() {
+    let scene = Scene::asking("proposed-state", Some(Duration::from_secs(1))).await;
+    scene.cluster(json!({"endpoint": answering(), "providerRef": provider()}));
+    scene.plane(json!({"loadBalancerRef": load_balancer()}));
+    eventually("it is told what is missing", || {
+        scene.condition(PLANES, "k", "EndpointReady") == "False NotFound"
+    });
+    scene.balancer(json!({}));
+    eventually("it answers", || scene.condition(PLANES, "k", "EndpointReady") == "True Answering");
+    let nobody = json!({"host": "127.0.0.1", "port": 1});
+    for (kind, name, field) in [
+        (CLUSTERS, "c", json!({"controlPlane": {"endpoint": nobody}})),
+        (PLANES, "k", json!({"endpoint": nobody})),
+        (BALANCERS, "lb", json!({"endpoint": nobody})),
+    ] {
+        let patch = json!({"spec": field}).to_string();
+        TYPES
+            .kubectl(&["--namespace", scene.name, "patch", kind, name, "--type=merge", "-p", &patch])
+            .unwrap();
+    }
+    eventually("it does not any more", || {
+        scene.condition(PLANES, "k", "EndpointReady") == "False NotAnswering"
+    });
+}
+
+/// The Cluster and its control plane agree, and their load balancer does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_elsewhere_is_told() {
+    let scene = Scene::new("proposed-elsewhere").await;
+    scene.cluster(json!({"endpoint": endpoint("one.example.com"), "providerRef": provider()}));
+    scene.plane(json!({"endpoint": endpoint("one.example.com"), "loadBalancerRef": load_balancer()}));
+    scene.balancer(json!({"endpoint": endpoint("two.example.com")}));
+    for (kind, name, type_) in [
+        (CLUSTERS, "c", "ControlPlaneReady"),
+        (PLANES, "k", "EndpointReady"),
+        (BALANCERS, "lb", "EndpointReady"),
+    ] {
+        eventually("all say so", || scene.condition(kind, name, type_) == "False EndpointMismatch");
+    }
+    assert!(scene.get("awsnlb", "nlb")["spec"].get("assignment").is_none(), "nothing is made");
+    // Another name for the same is none.
+    scene.balancer(json!({
+        "endpoint": endpoint("two.example.com"), "alternateEndpoints": [endpoint("one.example.com")],
+    }));
+    eventually("it is well", || scene.condition(PLANES, "k", "EndpointReady") == "Unknown NotAsked");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -228,6 +301,28 @@ async fn without_a_reference_it_is_the_networks() {
     });
 }
 
+/// What the Cluster says goes down to the network, and what the network says otherwise changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn without_a_reference_the_network_gets_it() {
+    let scene = Scene::new("proposed-fallback-down").await;
+    let network = |spec| scene.apply("infrastructure.cluster.x-k8s.io/v1", "LabCluster", "c", spec);
+    network(json!({}));
+    scene.cluster(json!({"endpoint": endpoint("api.example.com"), "providerRef": provider()}));
+    scene.plane(json!({}));
+    eventually("the network has it", || {
+        scene.get("labcluster", "c")["spec"]["controlPlaneEndpoint"] == endpoint("api.example.com")
+    });
+    eventually("all agree", || scene.condition(PLANES, "k", "EndpointReady") == "True Known");
+    network(json!({"controlPlaneEndpoint": endpoint("net.example.com")}));
+    eventually("it is told", || {
+        scene.condition(PLANES, "k", "EndpointReady") == "False EndpointMismatch"
+            && scene.condition(CLUSTERS, "c", "ControlPlaneReady") == "False EndpointMismatch"
+    });
+    assert_eq!(scene.get(PLANES, "k")["spec"]["endpoint"], endpoint("api.example.com"));
+    let found = scene.get("labcluster", "c");
+    assert_eq!(found["spec"]["controlPlaneEndpoint"], endpoint("net.example.com"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mismatch_changes_nothing() {
     let scene = Scene::new("proposed-mismatch").await;
@@ -239,6 +334,9 @@ async fn a_mismatch_changes_nothing() {
     });
     eventually("the load balancer says so", || {
         scene.condition(BALANCERS, "lb", "EndpointReady") == "False EndpointMismatch"
+    });
+    eventually("the control plane says so", || {
+        scene.condition(PLANES, "k", "EndpointReady") == "False EndpointMismatch"
     });
     assert_eq!(scene.get(CLUSTERS, "c")["spec"]["controlPlane"]["endpoint"], endpoint("one.example.com"));
     assert_eq!(scene.get(PLANES, "k")["spec"]["endpoint"], endpoint("two.example.com"));

@@ -13,7 +13,8 @@ use kube::Client;
 use kube::api::Api;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_kube_api::cluster::{
-    ClusterSpec, Condition, ControlPlaneSpec, Endpoint, ProposedStatus, Reference, is_paused, set_condition,
+    ClusterSpec, Condition, ControlPlaneSpec, Endpoint, LoadBalancerSpec, LoadBalancerStatus, ProposedStatus,
+    Reference, condition, is_paused, set_condition,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -24,7 +25,7 @@ use super::endpoints::{Flow, Place, flow};
 use super::kinds::{Kinds, Lack};
 use super::queue::Queue;
 use super::shelf::{Key, Shelf, key};
-use super::thing::Thing;
+use super::thing::{LoadBalancer, Thing};
 
 /// Looks after Clusters in the shape of the proposal.
 #[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
@@ -48,6 +49,7 @@ struct Context {
     clusters: Kinds<ClusterSpec, ProposedStatus>,
     planes: Kinds<ControlPlaneSpec, ProposedStatus>,
     networks: Kinds<NetworkSpec, ProposedStatus>,
+    balancers: Kinds<LoadBalancerSpec, LoadBalancerStatus>,
 }
 
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
@@ -68,12 +70,12 @@ impl ProposedClusters {
     pub async fn run(self) {
         let queue: Arc<Queue> = Arc::new(Queue::new("a cluster", BACKOFF));
         let of_cluster = Arc::clone(&queue);
-        let (of_plane, of_network) = (Arc::clone(&queue), Arc::clone(&queue));
+        let (of_plane, of_network, of_balancer) =
+            (Arc::clone(&queue), Arc::clone(&queue), Arc::clone(&queue));
         let namespace = self.namespace.as_deref();
         // Whoever a change is about has the whole namespace looked at: there are few, and it costs no call.
         let everybody: Arc<Mutex<BTreeSet<Key>>> = Arc::default();
-        let (known, by_plane, by_network) =
-            (Arc::clone(&everybody), Arc::clone(&everybody), Arc::clone(&everybody));
+        let [known, by_plane, by_network, by_balancer] = [(); 4].map(|()| Arc::clone(&everybody));
         let all_of = |known: &Mutex<BTreeSet<Key>>, namespace: &str, queue: &Queue| {
             let known = known.lock().unwrap_or_else(PoisonError::into_inner);
             known.iter().filter(|(found, _)| found == namespace).for_each(|key| queue.add(key.clone()));
@@ -93,6 +95,9 @@ impl ProposedClusters {
                     all_of(&by_network, network.namespace(), &of_network);
                 },
             ),
+            balancers: Kinds::new(self.client.clone(), namespace, move |_, _, balancer: &LoadBalancer| {
+                all_of(&by_balancer, balancer.namespace(), &of_balancer);
+            }),
             client: self.client.clone(),
         };
         loop {
@@ -127,24 +132,23 @@ impl Context {
         clusters: &Shelf<ClusterSpec, ProposedStatus>,
         cluster: &Cluster,
     ) -> Result<Option<Duration>, String> {
-        if cluster.spec.endpoint().is_none() {
-            return Ok(None);
-        }
-        let answer = self.answers(cluster).await;
+        let Some(endpoint) = cluster.spec.endpoint() else { return Ok(None) };
+        let answer = self.answers(cluster, endpoint).await;
         let mut status = cluster.status.clone();
         status.control_plane_ready = Some(answer.is_ok());
-        say(&mut status.conditions, cluster, "ControlPlaneInitialized", true, "ManagedByOthers", "");
+        say(&mut status.conditions, cluster, "ControlPlaneInitialized", "True", "ManagedByOthers", "");
         let (reason, message) = match &answer {
             Ok(()) => ("Answering", String::new()),
             Err(why) => ("NotAnswering", why.clone()),
         };
-        say(&mut status.conditions, cluster, "ControlPlaneReady", answer.is_ok(), reason, &message);
+        let state = truth(answer.is_ok());
+        say(&mut status.conditions, cluster, "ControlPlaneReady", state, reason, &message);
         self.write(clusters, cluster, status).await?;
         Ok(Some(ASK))
     }
 
-    /// Whether the control plane answers, as the kubeconfig of the cluster has it.
-    async fn answers(&self, cluster: &Cluster) -> Result<(), String> {
+    /// Whether the control plane answers at its endpoint to whom the kubeconfig of the cluster says one is.
+    async fn answers(&self, cluster: &Cluster, endpoint: &Endpoint) -> Result<(), String> {
         let name = format!("{}-kubeconfig", cluster.name());
         let secrets: Api<Secret> = Api::namespaced(self.client.clone(), cluster.namespace());
         let secret = secrets
@@ -174,13 +178,17 @@ impl Context {
             return Err(unusable(&"it names programs, files or a proxy, and only what is in it is used"));
         }
         let config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await;
-        let client =
-            Client::try_from(config.map_err(|error| unusable(&error))?).map_err(|error| unusable(&error))?;
+        let mut config = config.map_err(|error| unusable(&error))?;
+        // Where a kubeconfig leads may be somewhere else: it is the endpoint that clients use.
+        config.cluster_url = format!("https://{endpoint}")
+            .parse()
+            .map_err(|error| format!("The endpoint {endpoint} cannot be used: {error}."))?;
+        let client = Client::try_from(config).map_err(|error| unusable(&error))?;
         let asked = tokio::time::timeout(Duration::from_secs(5), client.apiserver_version()).await;
         match asked {
             Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(format!("It does not answer: {error}.")),
-            Err(_) => Err("It does not answer within 5 s.".to_owned()),
+            Ok(Err(error)) => Err(format!("{endpoint} does not answer: {error}.")),
+            Err(_) => Err(format!("{endpoint} does not answer within 5 s.")),
         }
     }
 
@@ -218,51 +226,98 @@ impl Context {
             let given = network.spec.control_plane_endpoint.as_ref().and_then(Endpoint::given);
             chain.push((Place::InfrastructureCluster, given.cloned()));
         }
-        let (is_known, reason, message) = match flow(&chain, &[]) {
-            Flow::Unknown => {
-                (false, "WaitingForEndpoint", "It is not known yet where it will be found.".to_owned())
+        let balancer = match &plane.spec.load_balancer_ref {
+            Some(reference) => match self.balancer(cluster.namespace(), reference).await {
+                Ok(balancer) => balancer,
+                Err(why) => return self.tell_unseen(clusters, cluster, why).await,
+            },
+            None => None,
+        };
+        let mut alternates = Vec::new();
+        if let Some(balancer) = &balancer {
+            chain.push((Place::LoadBalancer, balancer.spec.endpoint().cloned()));
+            alternates.clone_from(&balancer.spec.alternate_endpoints);
+        }
+        let flow = flow(&chain, &alternates);
+        if let Flow::Known { endpoint, missing } = &flow {
+            let network = network.as_ref().map(|(network, networks)| (&**networks, &**network));
+            self.spread(endpoint, missing, (clusters, cluster), (&planes, &plane), network).await?;
+        }
+        let is_known = matches!(flow, Flow::Known { .. });
+        let lacking = plane.spec.load_balancer_ref.as_ref().filter(|_| balancer.is_none());
+        let told = balancer.as_ref().and_then(|found| condition(&found.status.conditions, "EndpointReady"));
+        let (state, reason, message) = match (flow, lacking, told) {
+            (Flow::Mismatch(why), ..) => ("False", "EndpointMismatch", format!("{why}.")),
+            (_, Some(lacking), _) => {
+                ("False", "NotFound", format!("There is no {} {}.", lacking.kind, lacking.name))
             }
-            Flow::Mismatch(why) => (false, "EndpointMismatch", format!("{why}.")),
-            Flow::Known { endpoint, missing } => {
-                for place in missing {
-                    match (place, &network) {
-                        (Place::Cluster, _) => {
-                            let patch = json!({"spec": {"controlPlane": {"endpoint": endpoint}}});
-                            clusters.patch(&self.client, cluster, patch).await?;
-                        }
-                        (Place::ControlPlane, _) => {
-                            let patch = json!({"spec": {"endpoint": endpoint}});
-                            planes.patch(&self.client, &plane, patch).await?;
-                        }
-                        (Place::InfrastructureCluster, Some((network, networks))) => {
-                            let patch = json!({"spec": {"controlPlaneEndpoint": endpoint}});
-                            networks.patch(&self.client, network, patch).await?;
-                        }
-                        _ => {}
-                    }
-                }
-                (true, "Known", String::new())
+            (Flow::Unknown, ..) => {
+                ("False", "WaitingForEndpoint", "It is not known yet where it will be found.".to_owned())
             }
+            // Whoever has it made knows whether anybody answers there.
+            (Flow::Known { .. }, None, Some(told)) => {
+                (told.status.as_str(), told.reason.as_str(), told.message.clone())
+            }
+            (Flow::Known { .. }, None, None) => ("True", "Known", String::new()),
         };
         let mut status = plane.status.clone();
-        say(&mut status.conditions, &plane, "EndpointReady", is_known, reason, &message);
+        say(&mut status.conditions, &plane, "EndpointReady", state, reason, &message);
         self.write(&planes, &plane, status).await?;
         let is_ready = is_known && plane.status.ready == Some(true);
         let mut status = cluster.status.clone();
         status.control_plane_ready = Some(is_ready);
         let initialized = plane.status.initialized == Some(true);
         let word = if initialized { "Initialized" } else { "WaitingForControlPlane" };
-        say(&mut status.conditions, cluster, "ControlPlaneInitialized", initialized, word, "");
-        let reason = match (is_known, is_ready) {
-            (false, _) => reason,
-            (true, true) => "Ready",
-            (true, false) => "WaitingForControlPlane",
+        say(&mut status.conditions, cluster, "ControlPlaneInitialized", truth(initialized), word, "");
+        let (reason, message) = match (is_known, is_ready) {
+            (false, _) => (reason, message.as_str()),
+            (true, true) => ("Ready", ""),
+            (true, false) => ("WaitingForControlPlane", ""),
         };
-        say(&mut status.conditions, cluster, "ControlPlaneReady", is_ready, reason, &message);
+        say(&mut status.conditions, cluster, "ControlPlaneReady", truth(is_ready), reason, message);
         // What was patched above is newer than this.
         let newest = clusters.get(cluster.namespace(), cluster.name());
         self.write(clusters, newest.as_deref().unwrap_or(cluster), status).await?;
         Ok(None)
+    }
+
+    /// Writes the endpoint where it is missing. The load balancer is told by whoever looks after it.
+    async fn spread(
+        &self,
+        endpoint: &Endpoint,
+        missing: &[Place],
+        (clusters, cluster): (&Shelf<ClusterSpec, ProposedStatus>, &Cluster),
+        (planes, plane): (&Shelf<ControlPlaneSpec, ProposedStatus>, &Plane),
+        network: Option<(&Shelf<NetworkSpec, ProposedStatus>, &Thing<NetworkSpec, ProposedStatus>)>,
+    ) -> Result<(), String> {
+        for place in missing {
+            match (place, network) {
+                (Place::Cluster, _) => {
+                    let patch = json!({"spec": {"controlPlane": {"endpoint": endpoint}}});
+                    clusters.patch(&self.client, cluster, patch).await?;
+                }
+                (Place::ControlPlane, _) => {
+                    let patch = json!({"spec": {"endpoint": endpoint}});
+                    planes.patch(&self.client, plane, patch).await?;
+                }
+                (Place::InfrastructureCluster, Some((networks, network))) => {
+                    let patch = json!({"spec": {"controlPlaneEndpoint": endpoint}});
+                    networks.patch(&self.client, network, patch).await?;
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The load balancer that a control plane names.
+    async fn balancer(
+        &self,
+        namespace: &str,
+        reference: &Reference,
+    ) -> Result<Option<Arc<LoadBalancer>>, String> {
+        let shelf = Lack::none(self.balancers.shelf(reference.group(), &reference.kind).await)?;
+        Ok(shelf.and_then(|shelf| shelf.get(namespace, &reference.name)))
     }
 
     async fn plane(
@@ -302,7 +357,7 @@ impl Context {
     ) -> Result<(), String> {
         let mut status = cluster.status.clone();
         status.control_plane_ready = Some(false);
-        say(&mut status.conditions, cluster, "ControlPlaneReady", false, reason, message);
+        say(&mut status.conditions, cluster, "ControlPlaneReady", "False", reason, message);
         self.write(clusters, cluster, status).await
     }
 
@@ -328,15 +383,18 @@ impl Context {
     }
 }
 
+fn truth(is: bool) -> &'static str {
+    if is { "True" } else { "False" }
+}
+
 fn say<S, T>(
     conditions: &mut Vec<Condition>,
     object: &Thing<S, T>,
     type_: &str,
-    is: bool,
+    state: &str,
     reason: &str,
     message: &str,
 ) {
-    let state = if is { "True" } else { "False" };
     let now = Time(Timestamp::now());
     set_condition(conditions, type_, state, reason, message, object.metadata.generation, &now);
 }

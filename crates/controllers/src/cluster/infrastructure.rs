@@ -218,10 +218,13 @@ where
         let report = match object.spec.want(owner.clone(), uid.clone()) {
             Ok(want) => self.provider.sync(&known(want)).await,
             Err(why) => {
-                let outcome = Outcome::Blocked(unusable(&owner, &why));
+                let blocked = |state| Outcome::Blocked(unusable(&owner, &why, state));
                 match object.spec.retreat(owner.clone(), uid) {
-                    Some(want) => Report { outcome, ..self.provider.sync(&known(want)).await },
-                    None => Report::new(outcome),
+                    Some(want) => {
+                        let state = "What serves goes on, what is not asked for any more is closed, and nothing is opened.";
+                        Report { outcome: blocked(state), ..self.provider.sync(&known(want)).await }
+                    }
+                    None => Report::new(blocked("What was there before is still there.")),
                 }
             }
         };
@@ -344,8 +347,7 @@ where
 }
 
 /// Nothing is made of what is asked for.
-fn unusable(owner: &Owner, why: &Unusable) -> Problem {
-    let state = "What was there before is still there.";
+fn unusable(owner: &Owner, why: &Unusable, state: &str) -> Problem {
     Problem::new(format!("{owner}: {why}."), state, format!("Correct it in the {}.", owner.kind()))
 }
 

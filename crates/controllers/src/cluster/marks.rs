@@ -14,6 +14,15 @@ use super::reconcile::{Failed, Made, Plane};
 use super::shelf::Shelf;
 use super::thing::{LoadBalancer, Machine};
 
+/// How Machines are held.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hold {
+    /// Whether who is a member is.
+    pub(super) members: bool,
+    /// Whether what Machines of the control plane are made from has the hooks: it puts them on again wherever they are taken off.
+    pub(super) template: bool,
+}
+
 impl Context {
     /// What may be a member: who the selector means, and who is one still.
     pub(super) fn candidates(
@@ -99,7 +108,7 @@ impl Context {
         balancer: &str,
         membership: &Membership,
         released: &BTreeSet<&String>,
-        hold: bool,
+        hold: Hold,
     ) -> Result<(), Failed> {
         let name = machine.name().to_owned();
         let target = membership.targets.iter().find(|target| target.name == name);
@@ -118,8 +127,12 @@ impl Context {
         let is_member = membership.members.iter().any(|member| member.name == name);
         for (hook, holder) in hooks(balancer).annotations() {
             if released.contains(&name) {
-                wanted.insert(hook, None);
-            } else if hold && is_member && !machine.is_going() && machine.annotation(&hook).is_none() {
+                let comes_back = hold.template && machine.label(CONTROL_PLANE_LABEL).is_some();
+                if machine.is_going() || !comes_back {
+                    wanted.insert(hook, None);
+                }
+            } else if hold.members && is_member && !machine.is_going() && machine.annotation(&hook).is_none()
+            {
                 // On one that goes already nothing can be hung any more.
                 wanted.insert(hook, Some(holder));
             }

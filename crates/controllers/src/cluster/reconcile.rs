@@ -21,6 +21,7 @@ use super::conditions::{self, EndpointLook, InfrastructureLook, Look, Said};
 use super::controller::Context;
 use super::endpoints::{Flow, Place, flow};
 use super::kinds::Lack;
+use super::marks::Hold;
 use super::membership::{Candidate, Membership, Situation};
 use super::moving::is_bound_to;
 use super::shelf::{Key, Shelf};
@@ -57,6 +58,13 @@ impl Context {
         let clusters = Lack::none(self.clusters.shelf("cluster.x-k8s.io", "Cluster").await)?;
         let cluster = clusters.as_ref().and_then(|shelf| shelf.get(&key.0, &balancer.spec.cluster_name));
         if is_paused(&balancer, cluster.as_ref().map(|cluster| &cluster.0)) {
+            // One that is paused alone must not be in the way of a Cluster that goes.
+            if let Some(going) = cluster
+                .as_deref()
+                .filter(|cluster| cluster.is_going() && !is_paused(cluster, Some(&cluster.0)))
+            {
+                self.let_go(&balancer, Some(going)).await?;
+            }
             self.tell_paused(&balancer).await?;
             return Ok(None);
         }
@@ -109,10 +117,12 @@ impl Context {
 
         // Who is held is held before a provider hears of it, and let go after all who had it have.
         let hold = target.is_machine() && !(main.is_none() && others.is_empty()) && !everything_goes;
+        let template = hold && around.is_control_plane && around.plane.is_some();
+        let hooks = Hold { members: hold, template };
         let (leaving, staying): (Vec<_>, Vec<_>) =
             found.iter().partition(|machine| membership.released.contains(machine.name()));
         for machine in staying {
-            self.mark(&machines, machine, balancer.name(), &membership, &BTreeSet::new(), hold).await?;
+            self.mark(&machines, machine, balancer.name(), &membership, &BTreeSet::new(), hooks).await?;
         }
         let others_done =
             self.retire(balancer, main.as_ref(), &others, &membership, situation, now, &mut again).await?;
@@ -146,7 +156,7 @@ impl Context {
             }
         }
         for machine in leaving {
-            self.mark(&machines, machine, balancer.name(), &membership, &released, hold).await?;
+            self.mark(&machines, machine, balancer.name(), &membership, &released, hooks).await?;
         }
         if !refused.is_empty() {
             again.within(Some(PATIENCE));

@@ -25,31 +25,7 @@ impl Context {
         if !balancer.is_held_by(CLUSTER_FINALIZER) {
             return Ok(None);
         }
-        let (namespace, name) = (balancer.namespace(), balancer.name());
-        if let Some(reference) = cluster.and_then(|cluster| cluster.spec.control_plane())
-            && let Some(plane) = self.plane(namespace, reference).await?
-            && hooks(name)
-                .is_on(plane.1.spec.machine_template.as_ref().map(|template| &template.metadata.annotations))
-        {
-            self.mark_plane(&plane, balancer, false).await?;
-        }
-        let target = balancer.spec.target_kind();
-        if let Some(shelf) = Lack::none(self.machines.shelf(&target.api_group, &target.kind).await)? {
-            let hooks = hooks(name);
-            for machine in shelf.of(namespace) {
-                let says = machine.annotation(MEMBER) == Some(name);
-                if !says && !hooks.is_on(machine.metadata.annotations.as_ref()) {
-                    continue;
-                }
-                let mut annotations: BTreeMap<&str, Value> = BTreeMap::new();
-                let ours = if says { &[MEMBER, STATUS][..] } else { &[] };
-                for key in [hooks.pre_drain.as_str(), hooks.pre_terminate.as_str()].iter().chain(ours) {
-                    annotations.insert(key, Value::Null);
-                }
-                let patch = json!({"metadata": {"annotations": annotations}});
-                shelf.patch(&self.client, &machine, patch).await?;
-            }
-        }
+        self.let_go(balancer, cluster).await?;
         let (main, others, _) = self.infrastructures(balancer).await?;
         for (shelf, made) in &others {
             self.unassign(shelf, made).await?;
@@ -83,5 +59,39 @@ impl Context {
         }});
         self.balancers.patch(&self.client, balancer, patch).await?;
         Ok(None)
+    }
+
+    /// Holds nobody any more, and says of nobody that it is a member.
+    pub(super) async fn let_go(
+        &self,
+        balancer: &LoadBalancer,
+        cluster: Option<&Cluster>,
+    ) -> Result<(), Failed> {
+        let (namespace, name) = (balancer.namespace(), balancer.name());
+        if let Some(reference) = cluster.and_then(|cluster| cluster.spec.control_plane())
+            && let Some(plane) = self.plane(namespace, reference).await?
+            && hooks(name)
+                .is_on(plane.1.spec.machine_template.as_ref().map(|template| &template.metadata.annotations))
+        {
+            self.mark_plane(&plane, balancer, false).await?;
+        }
+        let target = balancer.spec.target_kind();
+        if let Some(shelf) = Lack::none(self.machines.shelf(&target.api_group, &target.kind).await)? {
+            let hooks = hooks(name);
+            for machine in shelf.of(namespace) {
+                let says = machine.annotation(MEMBER) == Some(name);
+                if !says && !hooks.is_on(machine.metadata.annotations.as_ref()) {
+                    continue;
+                }
+                let mut annotations: BTreeMap<&str, Value> = BTreeMap::new();
+                let ours = if says { &[MEMBER, STATUS][..] } else { &[] };
+                for key in [hooks.pre_drain.as_str(), hooks.pre_terminate.as_str()].iter().chain(ours) {
+                    annotations.insert(key, Value::Null);
+                }
+                let patch = json!({"metadata": {"annotations": annotations}});
+                shelf.patch(&self.client, &machine, patch).await?;
+            }
+        }
+        Ok(())
     }
 }

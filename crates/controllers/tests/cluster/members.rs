@@ -237,6 +237,32 @@ async fn control_planes_make_machines_that_are_held_from_the_start() {
         scene.events("lb").iter().any(|event| event.starts_with("NameNotInCertificate: unknown.example.com"))
     });
     assert!(scene.events("lb").iter().all(|event| !event.contains(" known.example.com")));
+    // As the control plane makes them: one that has no address yet, and one that the load balancer does not mean.
+    for (name, balancer) in [("fresh", "lb"), ("other", "none")] {
+        let mut metadata = template();
+        metadata["name"] = json!(name);
+        metadata["labels"]["loadbalancer.cluster.x-k8s.io/name"] = json!(balancer);
+        metadata["labels"]["cluster.x-k8s.io/cluster-name"] = json!("c");
+        metadata["labels"]["cluster.x-k8s.io/control-plane"] = json!("");
+        let infrastructure =
+            json!({"apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "LabMachine"});
+        let reference =
+            json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabMachine", "name": name});
+        machine["metadata"] = json!({"name": name});
+        machine["spec"] = json!({});
+        scene.apply(machine);
+        scene.apply(json!({
+            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": metadata,
+            "spec": {"clusterName": "c", "bootstrap": {"dataSecretName": "none"}, "infrastructureRef": reference},
+        }));
+    }
+    scene.until("it is known", || scene.status("lb", "fresh").is_some());
+    assert!(scene.is_held("fresh", "lb"));
+    assert!(scene.is_held("other", "lb"), "the control plane would put it on again");
+    scene.kubectl(&["delete", "machine", "fresh", "other", "--wait=false"]);
+    for machine in ["fresh", "other"] {
+        scene.until("nobody waits for what never served", || scene.get("machine", machine) == Value::Null);
+    }
     scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "lb"]);
     assert!(template()["annotations"].get(hook).is_none(), "nothing is left that would hold them");
     drop(running);

@@ -82,6 +82,23 @@ async fn with_the_cluster_everything_goes() {
     scene.until("what makes it goes", || scene.get("labbalancer", "lb") == Value::Null);
 }
 
+/// Who paused it may have forgotten: hooks have no end of their own, and the Cluster would never be gone.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_that_is_paused_is_not_in_the_way_of_a_cluster_that_goes() {
+    let scene = two("trouble-paused-cluster");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.kubectl(&["annotate", BALANCERS, "lb", "cluster.x-k8s.io/paused="]);
+    scene.until("that is told", || scene.condition("lb", "Paused").0 == "True Paused");
+    scene.kubectl(&["delete", "cluster", "c", "--wait=false"]);
+    for machine in ["one", "two"] {
+        scene.until("nobody waits for us", || scene.get("machine", machine) == Value::Null);
+    }
+    scene.until("the Cluster is gone", || scene.get("cluster", "c") == Value::Null);
+    assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"], "nothing else is done while it is paused");
+    scene.kubectl(&["annotate", BALANCERS, "lb", "cluster.x-k8s.io/paused-"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_load_balancer_that_goes_leaves_nothing_behind() {
     let scene = two("trouble-deleted");

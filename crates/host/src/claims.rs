@@ -158,22 +158,19 @@ pub struct Share {
 }
 
 impl Share {
-    /// Whether another one has the same at some addresses.
-    fn is_same_at(&self, other: &Share, some: &BTreeSet<IpAddr>) -> bool {
-        some.iter().all(|address| {
-            self.addresses.contains(address) == other.addresses.contains(address)
-                && self.refused.get(address) == other.refused.get(address)
-        })
+    /// Whether this is all that it has at some addresses.
+    fn has_at(&self, some: &BTreeSet<IpAddr>, all: &Share) -> bool {
+        let addresses = self.addresses.iter().filter(|address| some.contains(address));
+        let refused = self.refused.iter().filter(|(address, _)| some.contains(address));
+        addresses.eq(&all.addresses) && refused.eq(&all.refused)
     }
 
     /// Takes out what is at some addresses.
     fn split_off(&mut self, some: &BTreeSet<IpAddr>) -> Share {
-        let mut off = Share::default();
-        for address in some {
-            off.addresses.extend(self.addresses.take(address));
-            off.refused.extend(self.refused.remove_entry(address));
+        Share {
+            addresses: self.addresses.extract_if(.., |address| some.contains(address)).collect(),
+            refused: self.refused.extract_if(.., |address, _| some.contains(address)).collect(),
         }
-        off
     }
 }
 
@@ -328,6 +325,9 @@ impl Claims {
     /// The node has something else: whose share is another now. Only who is at an address that differs is decided anew, and only
     /// there.
     pub fn move_to(&mut self, here: Here) -> BTreeSet<Name> {
+        if self.here == here {
+            return BTreeSet::new();
+        }
         let differing = here.differing(&self.here);
         self.usual = usual(&self.policy.selection, &here);
         self.here = here;
@@ -348,7 +348,7 @@ impl Claims {
             self.settle(address, all, &mut BTreeSet::new());
         }
         let is_another = |(name, before): &(Name, Share)| {
-            self.shares.get(name).is_none_or(|now| !now.is_same_at(before, &differing))
+            self.shares.get(name).is_none_or(|now| !now.has_at(&differing, before))
         };
         names.into_iter().zip(before).filter(is_another).map(|(name, _)| name).collect()
     }

@@ -248,6 +248,7 @@ impl portcullis_core::Provider for Fleet {
             Err(outcome) => return Report::new(outcome),
         };
         if let Some(problem) = unknown.as_ref().filter(|_| home == site) {
+            self.retire(&BTreeSet::from([site]));
             return Report::new(Outcome::Blocked(problem.clone()));
         }
         let before = self.state().homes.insert(want.owner.clone(), home.clone());

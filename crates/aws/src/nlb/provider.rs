@@ -910,14 +910,14 @@ impl portcullis_core::Provider for Provider {
         }
         let told = match self.take(want) {
             Ok(told) => told,
-            Err(problem) => {
-                let admitted = self.retreat(owner).await;
+            Err(mut problem) => {
+                let admitted = self.retreat_from(owner, &mut problem).await;
                 return Report { admitted, ..stopped(Outcome::Blocked(problem)) };
             }
         };
-        let (outcome, next) = self.work(owner).await;
-        let admitted = match &outcome {
-            Outcome::Blocked(_) => self.retreat(owner).await,
+        let (mut outcome, next) = self.work(owner).await;
+        let admitted = match &mut outcome {
+            Outcome::Blocked(problem) => self.retreat_from(owner, problem).await,
             Outcome::Done | Outcome::Pending { .. } => None,
         };
         self.look_at_doubted_members(owner).await;

@@ -129,6 +129,30 @@ async fn what_is_not_asked_for_is_closed_whatever_aws_refuses() {
     }
 }
 
+/// The port that all clients use is not closed before there is another one.
+#[tokio::test]
+async fn clients_are_not_left_without_any_listener() {
+    let (fake, time) = (slow(|_| ()), Time::new());
+    let mut plane = made(&fake, &time).await;
+    let provider = provider(&fake, &time);
+    plane.ports = vec![(6443, 6443)];
+    plane.ranges = Some(vec!["10.0.0.0/9"]);
+    fake.deny("CreateListener");
+    let report = blocked(&provider, &plane.want("demo")).await;
+    assert_eq!(listens_on(&fake), [443, 8443].into());
+    let found = lets_in(&fake);
+    assert!(found.contains("tcp 443-443 10.0.0.0/9"), "{found:?}");
+    assert!(!found.iter().any(|rule| rule.contains("10.0.0.0/8")), "ranges become narrower: {found:?}");
+    let Outcome::Blocked(problem) = report.outcome else { panic!() };
+    assert!(problem.state.contains("what is not asked for any more is closed"), "{problem}");
+    fake.allow("CreateListener");
+    for _ in 0..6 {
+        assert_eq!(provider.sync(&plane.want("demo")).await.outcome, Outcome::Done);
+        time.pass(&fake, 5);
+    }
+    assert_eq!(listens_on(&fake), [6443].into());
+}
+
 /// What cannot be narrowed without keeping out who may get in stays, and is told as it is.
 #[tokio::test]
 async fn who_may_get_in_is_not_kept_out_by_that() {

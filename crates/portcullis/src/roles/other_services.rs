@@ -49,7 +49,9 @@ pub(crate) async fn start(
             agents: loaded.config.haproxy.namespace.clone(),
             concurrency: services.concurrency,
         };
-        let is_done = clusters.enabled && clusters.haproxy || loaded.config.mode == Mode::Observe;
+        // Services are everywhere.
+        let is_done = clusters.enabled && clusters.haproxy && clusters.namespace.is_none()
+            || loaded.config.mode == Mode::Observe;
         let beside = together(client.clone(), (!is_done).then_some(settings));
         run(loaded, kind, client.clone(), (provider, beside), readiness, stop, tasks)?;
     }

@@ -1,9 +1,10 @@
 //! What is left to do while something is in the way of all else: listeners that are not asked for any more go, and who is not to get in
-//! any more is kept out. Nothing is opened that was not open before.
+//! any more is kept out. Nothing is opened that was not open before. Where no listener is there that is asked for, those that are stay:
+//! clients are not left with none.
 
 use std::collections::BTreeSet;
 
-use portcullis_core::{AddressSet, Direction, Family, LoadBalancer, Owner, Protocol};
+use portcullis_core::{AddressSet, Direction, Family, LoadBalancer, Owner, Problem, Protocol};
 use tracing::warn;
 
 use super::Provider;
@@ -26,10 +27,20 @@ struct Next {
     admitted: Option<AddressSet>,
 }
 
+/// What state things are in after that.
+const RETREATED: &str = "What serves goes on, what is not asked for any more is closed as far as AWS lets us, and nothing is opened.";
+
 impl Provider {
-    /// Closes what is not asked for any more by an owner whose members somebody waits for. Who gets in after that, as far as it is
-    /// known.
-    pub(super) async fn retreat(&self, owner: &Owner) -> Option<AddressSet> {
+    /// Closes what is not asked for any more by an owner whose members somebody waits for, and has the problem tell of it. Who gets in
+    /// after that, as far as it is known.
+    pub(super) async fn retreat_from(&self, owner: &Owner, problem: &mut Problem) -> Option<AddressSet> {
+        if self.state().followed.contains_key(owner) {
+            RETREATED.clone_into(&mut problem.state);
+        }
+        self.retreat(owner).await
+    }
+
+    async fn retreat(&self, owner: &Owner) -> Option<AddressSet> {
         for _ in 0..ROUNDS {
             let next = {
                 let state = self.state();
@@ -59,7 +70,11 @@ fn next(owner: &Owner, wanted: &LoadBalancer, holding: &Holding, room: usize) ->
     if !next.looks.is_empty() {
         return next;
     }
-    let asked = asked(wanted);
+    let mut asked = asked(wanted);
+    let there = listened_on(holding);
+    if asked.is_disjoint(&there) {
+        asked.extend(there);
+    }
     for found in holding.balancers.values() {
         let listeners = found.listeners.iter().flatten();
         let surplus = listeners.filter(|(port, known)| {
@@ -101,6 +116,14 @@ fn asked(wanted: &LoadBalancer) -> BTreeSet<(&'static str, u16)> {
         }
     }
     asked
+}
+
+/// The ports that are listened on, in the same terms.
+fn listened_on(holding: &Holding) -> BTreeSet<(&'static str, u16)> {
+    let listeners = holding.balancers.values().flat_map(|found| found.listeners.iter().flatten());
+    listeners
+        .flat_map(|(port, known)| transports(&known.protocol).iter().map(|transport| (*transport, *port)))
+        .collect()
 }
 
 /// Has a group let in nobody who should not get in. The narrower rule comes first: who may get in is never kept out by that, so where

@@ -211,9 +211,12 @@ impl HaProxyAgent {
             let of_it = seen.balancers.get(&id(object)).cloned().unwrap_or_default();
             let form = wanted.forms.get(&key(object)).unwrap_or(object);
             let mut instance = self.instance(form, &of_it, &wanted.shared, &interfaces);
+            instance.allowed_source_ranges = wanted::admits(form, object);
             if let Some(why) = &why {
                 // What was asked for last is not done.
-                instance.observed_generation = self.said(object).and_then(|said| said.observed_generation);
+                let said = self.said(object);
+                instance.observed_generation = said.and_then(|said| said.observed_generation);
+                instance.allowed_source_ranges = said.and_then(|said| said.allowed_source_ranges.clone());
                 instance.problem = Some(why.clone());
             } else if let Some(why) = wanted.refused.get(&key(object)) {
                 // That much was made of it.
@@ -317,6 +320,7 @@ impl HaProxyAgent {
             observed_generation: object.metadata.generation,
             addresses: own.map(|address| address.to_string()).collect(),
             holds_address: holds_address(object, interfaces),
+            allowed_source_ranges: None,
             members: members.collect(),
             problem: seen.problem.as_ref().map(ToString::to_string),
         }

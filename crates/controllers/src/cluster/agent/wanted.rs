@@ -13,6 +13,7 @@ use portcullis_kube_api::cluster::is_paused_itself;
 use super::carrier::Obstacles;
 use super::kept::Kept;
 use super::{HaProxyAgentSettings, ObjectKey, Sharing};
+use crate::cluster::admitted::{admitted, narrowed, ranges};
 use crate::cluster::haproxy::HaProxyLoadBalancer;
 use crate::cluster::shelf::key;
 
@@ -162,10 +163,10 @@ pub(super) fn wanted(
             {
                 Ok(true) => None,
                 // It waits for an address.
-                Ok(false) => before.map(|before| with_members(before, object)),
+                Ok(false) => before.map(|before| as_before(before, object)),
                 Err(why) => {
                     all.refused.insert(key(object), why);
-                    before.map(|before| with_members(before, object))
+                    before.map(|before| as_before(before, object))
                 }
             }
         };
@@ -195,13 +196,28 @@ fn is_complete(
     Ok(is_known)
 }
 
-/// As it was before, with who is there now: Machines come and go whatever else is wrong.
-fn with_members(before: HaProxyLoadBalancer, object: &HaProxyLoadBalancer) -> HaProxyLoadBalancer {
+/// As it was before, but for who is not to get in any more, and with who is there now: whatever else is wrong, it is open to nobody who
+/// is not asked for, and Machines come and go.
+fn as_before(mut before: HaProxyLoadBalancer, object: &HaProxyLoadBalancer) -> HaProxyLoadBalancer {
+    let Some(asked) = &object.spec.assignment else { return before };
+    if let Some(carried) = &mut before.0.spec.assignment {
+        let has = carried.allowed_source_ranges.as_deref();
+        carried.allowed_source_ranges = narrowed(has, asked.allowed_source_ranges.as_deref());
+    }
     let mut form = before.clone();
-    if let (Some(carried), Some(asked)) = (&mut form.0.spec.assignment, &object.spec.assignment) {
+    if let Some(carried) = &mut form.0.spec.assignment {
         carried.members.clone_from(&asked.members);
     }
     if balancer(&form).is_ok() { form } else { before }
+}
+
+/// Who may connect to what is carried in this form, where that is not what the object asks for.
+pub(super) fn admits(form: &HaProxyLoadBalancer, object: &HaProxyLoadBalancer) -> Option<Vec<String>> {
+    let of = |object: &HaProxyLoadBalancer| {
+        admitted(object.spec.assignment.as_ref()?.allowed_source_ranges.as_deref())
+    };
+    let carried = of(form)?;
+    (of(object).as_ref() != Some(&carried)).then(|| ranges(&carried))
 }
 
 /// The addresses of a load balancer that this machine shares with others, each with its place among the numbers.
@@ -402,6 +418,59 @@ mod tests {
         let leaves = carried(wrong, member("Leave"), &mut kept);
         assert_eq!(leaves.0, first.0);
         assert_eq!(leaves.1, carried(good, member("Leave"), &mut Kept::default()).1);
+    }
+
+    #[test]
+    fn ranges_become_narrower_whatever_is_wrong() {
+        let admitting = |spec: Value, marks: Value, ranges: Value| {
+            let mut object = HaProxyLoadBalancer::clone(&with("lb", spec, marks, json!([])));
+            let assignment = object.0.spec.assignment.as_mut().unwrap();
+            assignment.allowed_source_ranges = serde_json::from_value(ranges).unwrap();
+            Arc::new(object)
+        };
+        let good = json!({"addresses": ["192.0.2.10"]});
+        let elsewhere = json!({"addresses": ["192.0.2.11"]});
+        let is_paused = json!({"cluster.x-k8s.io/paused": ""});
+        for (what, spec, marks) in [
+            ("something is in its way", elsewhere.clone(), json!({})),
+            ("it is refused", json!({"addresses": ["192.0.2.300"]}), json!({})),
+            (
+                "it waits for an address",
+                json!({"addressFrom": {"poolRef": {"kind": "P", "name": "p"}}}),
+                json!({}),
+            ),
+            ("it is paused", elsewhere, is_paused.clone()),
+        ] {
+            let stays = marks == is_paused;
+            let mut kept = Kept::default();
+            wanted(&[admitting(good.clone(), json!({}), json!(null))], &mut kept);
+            // What is asked for, one after the other; who gets in, and what is said of it.
+            for (asked, admits, told) in [
+                (json!(["10.0.0.0/8", "2001:db8::/32"]), json!(["10.0.0.0/8", "2001:db8::/32"]), None),
+                (
+                    json!(["10.1.0.0/16", "192.0.2.0/24"]),
+                    json!(["10.1.0.0/16"]),
+                    Some(json!(["10.1.0.0/16"])),
+                ),
+                (json!(["10.1.0.0/33"]), json!(["10.1.0.0/16"]), Some(json!(["10.1.0.0/16"]))),
+                (json!(null), json!(["10.1.0.0/16"]), Some(json!(["10.1.0.0/16"]))),
+                (json!([]), json!([]), None),
+                (json!(["0.0.0.0/0"]), json!([]), Some(json!([]))),
+            ] {
+                let object = admitting(spec.clone(), marks.clone(), asked.clone());
+                let in_the_way = [(key(&object), "nginx is there".to_owned())].into();
+                let found = super::wanted(&[Arc::clone(&object)], &settings(), &kept, &in_the_way);
+                found.forms.values().for_each(|form| kept.accept(form));
+                let form = &found.forms[&key(&object)];
+                let assignment = form.spec.assignment.as_ref().unwrap();
+                let expected = if stays { json!(null) } else { admits };
+                assert_eq!(json!(assignment.allowed_source_ranges), expected, "{what}: {asked}");
+                assert_eq!(found.carried.balancers[0].load_balancer.addresses().len(), 1, "{what}: {asked}");
+                let everyone = || Some(json!(["0.0.0.0/0", "::/0"])).filter(|_| !asked.is_null());
+                let told = if stays { everyone() } else { told };
+                assert_eq!(super::admits(form, &object).map(|ranges| json!(ranges)), told, "{what}: {asked}");
+            }
+        }
     }
 
     #[test]

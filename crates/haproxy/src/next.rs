@@ -253,6 +253,8 @@ pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> D
     if has != Some(generation) && !look.holds_reload {
         let up = running.servers.iter().filter(|(_, server)| server.up).map(|(key, _)| key.clone()).collect();
         steps.push(Step::Reload { states: file::states(&text, &up) });
+        // Connections outlive it, and so does the time that they have.
+        decision.memory.clone_from(memory);
         return decision;
     }
     for (file, ranges) in &files {

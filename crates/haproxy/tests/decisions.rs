@@ -420,3 +420,43 @@ fn serving(world: &World) -> BTreeSet<Key> {
         .map(|(key, _)| key.clone())
         .collect()
 }
+
+#[test]
+fn a_reload_gives_nobody_more_time() {
+    let serves = (false, Duties::Serve);
+    let spec = |name: u8, ports: &[u16], members: &[u8]| Spec {
+        name,
+        everywhere: false,
+        ports: ports.iter().copied().collect(),
+        udp: false,
+        ranges: None,
+        random: false,
+        members: members.iter().map(|member| (*member, serves)).collect(),
+    };
+    // One is not spoken of any more, or its load balancer is not, and something else is made known by a reload half a time later.
+    for (what, after, later, time) in [
+        ("a member", vec![spec(0, &[80], &[0])], vec![spec(0, &[80, 81], &[0])], 20),
+        ("a load balancer", vec![], vec![spec(1, &[81], &[0])], LoadBalancer::DRAIN_DEADLINE.as_secs()),
+    ] {
+        let mut world = World::new();
+        world.settle(&wanted(&[spec(0, &[80], &[0, 1])], 0));
+        world.check();
+        world.connect();
+        let has = |world: &World| {
+            let sessions = &world.look.running.as_ref().unwrap().sessions;
+            sessions.keys().any(|key| key.1.starts_with("member-1:"))
+        };
+        world.settle(&wanted(&after, 0));
+        assert!(has(&world), "{what}");
+        let worker = world.worker;
+        world.now = time / 2;
+        world.settle(&wanted(&later, 0));
+        assert!(world.worker > worker && has(&world), "{what}: there was a reload");
+        world.now = time - 1;
+        world.settle(&wanted(&later, 0));
+        assert!(has(&world), "{what} has time");
+        world.now = time;
+        world.settle(&wanted(&later, 0));
+        assert!(!has(&world), "{what}: its time is over");
+    }
+}

@@ -11,7 +11,7 @@ use portcullis_core::{
 };
 use portcullis_haproxy::{
     Admin, Balance, Balancer, BalancerId, Look, Memory, Options, Order, Running, Server, Step, Tuning,
-    Wanted, next, questions,
+    Wanted, Why, next, questions,
 };
 use proptest::prelude::*;
 
@@ -459,4 +459,44 @@ fn a_reload_gives_nobody_more_time() {
         world.settle(&wanted(&later, 0));
         assert!(!has(&world), "{what}: its time is over");
     }
+}
+
+#[test]
+fn what_is_cut_is_cut_once() {
+    let key = |number: u32| ("shop:gone:80".to_owned(), format!("member-{number}:10.0.0.1:80"));
+    let workers: BTreeMap<u32, u64> = [(1, 2), (2, 0), (3, 4)].into();
+    let running = Running {
+        old: vec![1, 2, 3],
+        generation: Some(1),
+        sessions: (0..4).map(|number| (key(number), workers.clone())).collect(),
+        ..Running::default()
+    };
+    // The time of half of them is over, and the first worker is one too many.
+    let mut world = World::new();
+    world.settle(&wanted(&[], 0));
+    world.look.running = Some(running);
+    world.now = 10;
+    world.memory.unspoken =
+        (0..2).map(|number| (key(number), SystemTime::UNIX_EPOCH + Duration::from_secs(10))).collect();
+    let decision = next(&wanted(&[], 0), &world.look, &world.memory, world.time());
+    let cuts: Vec<(String, u32, u64, Why)> = decision
+        .steps
+        .into_iter()
+        .filter_map(|step| match step {
+            Step::Server { server, order: Order::Cut { worker, sessions, why }, .. } => {
+                Some((server, worker, sessions, why))
+            }
+            _ => None,
+        })
+        .collect();
+    let mut expected = Vec::new();
+    for number in 0..4 {
+        let over = number < 2;
+        expected.push((key(number).1, 1, 2, if over { Why::TimeIsOver } else { Why::TooManyWorkers }));
+        if over {
+            expected.push((key(number).1, 3, 4, Why::TimeIsOver));
+        }
+    }
+    assert_eq!(cuts.iter().collect::<BTreeSet<_>>(), expected.iter().collect());
+    assert_eq!(cuts.len(), expected.len());
 }

@@ -28,7 +28,7 @@ use tracing::{info, warn};
 
 pub use carrier::{Carrier, CarrierError};
 
-use self::carrier::Outcome;
+use self::carrier::{ENDED, Outcome};
 use self::kept::Kept;
 use super::haproxy::{HaProxyLoadBalancer, LIVE, POOL_LABEL, RENEW, kind};
 use super::shelf::{Key, Shelf, key};
@@ -180,10 +180,10 @@ impl HaProxyAgent {
             kept.save();
             (ours, others)
         };
-        let ask = |wanted| async { self.carrier.obstacles(wanted).await.unwrap_or_default() };
-        let wanted = wanted::decide(&ours, &self.settings, kept, ask).await;
+        let obstacles = |wanted| self.carrier.obstacles(wanted);
+        let wanted = wanted::decide(&ours, &self.settings, kept, obstacles).await;
         let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
-            let why = "the thread that carries traffic has ended: restart the agent".to_owned();
+            let why = ENDED.to_owned();
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
             tell(Some(why));
             return Instant::now() + LATER;

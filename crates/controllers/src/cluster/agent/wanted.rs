@@ -36,8 +36,8 @@ type Number = (Family, u8);
 type Routers = BTreeMap<Number, IpAddr>;
 
 /// What is to be carried, where `obstacles` tells what would be in the way. Who is to listen where it cannot stays where it is, and comes
-/// first from then on: it may be in the way of somebody else, who thought that it would go.
-pub(super) async fn decide<F: Future<Output = Obstacles>>(
+/// first from then on: it may be in the way of somebody else, who thought that it would go. Where that cannot be known, nobody goes.
+pub(super) async fn decide<F: Future<Output = Result<Obstacles, String>>>(
     objects: &[Arc<HaProxyLoadBalancer>],
     settings: &HaProxyAgentSettings,
     kept: &Mutex<Kept>,
@@ -56,8 +56,13 @@ pub(super) async fn decide<F: Future<Output = Obstacles>>(
         if in_the_way.len() == known && !all.changes.is_empty() {
             let found = obstacles(all.carried.clone()).await;
             for place in &all.changes {
-                let why = found.get(&BalancerId::new(&place.0, &place.1));
-                in_the_way.extend(why.map(|why| (place.clone(), why.clone())));
+                let why = match &found {
+                    Ok(found) => found.get(&BalancerId::new(&place.0, &place.1)).cloned(),
+                    Err(why) => {
+                        Some(format!("It stays as it is, since nobody knows what is in its way: {why}"))
+                    }
+                };
+                in_the_way.extend(why.map(|why| (place.clone(), why)));
             }
         }
         if in_the_way.len() == known {
@@ -310,6 +315,7 @@ mod tests {
     use portcullis_host::interfaces::Selection;
     use portcullis_kube_api::cluster::Flavour;
     use serde_json::{Value, json};
+    use std::cell::Cell;
     use std::net::SocketAddr;
     use std::time::{Duration, SystemTime};
 
@@ -561,7 +567,7 @@ mod tests {
         taken: Option<u16>,
     ) -> (BTreeMap<String, Vec<u16>>, Vec<String>) {
         let held = Mutex::new(std::mem::take(kept));
-        let ask = |wanted: Wanted| ready(obstacles(&wanted, taken));
+        let ask = |wanted: Wanted| ready(Ok(obstacles(&wanted, taken)));
         let found = decide(objects, &settings(), &held, ask).now_or_never().unwrap();
         *kept = held.into_inner().unwrap();
         let out = obstacles(&found.carried, taken);
@@ -651,6 +657,32 @@ mod tests {
     }
 
     #[test]
+    fn nobody_moves_where_it_is_not_known_what_is_in_the_way() {
+        let all = |a: u16, b: u16, c: u16| {
+            [("a", a), ("b", b), ("c", c)]
+                .map(|(name, port)| made(name, "2026-01-01", "192.0.2.1", json!([port])))
+        };
+        let mut kept = Kept::default();
+        let before = all(80, 81, 82);
+        let first = wanted(&before, &mut kept);
+        let held = Mutex::new(kept);
+        let now = all(90, 81, 92);
+        let asked = Cell::new(0);
+        let silent = |_| {
+            asked.set(asked.get() + 1);
+            ready(Err("it is silent".to_owned()))
+        };
+        let found = decide(&now, &settings(), &held, silent).now_or_never().unwrap();
+        assert_eq!(found.carried.balancers, first.carried.balancers);
+        let words = "It stays as it is, since nobody knows what is in its way: it is silent".to_owned();
+        assert_eq!(found.refused, [(key(&now[0]), words.clone()), (key(&now[2]), words)].into());
+        assert_eq!(asked.get(), 1, "one answer is enough");
+        // Who stays needs no answer.
+        let found = decide(&before, &settings(), &held, silent).now_or_never().unwrap();
+        assert_eq!((asked.get(), found.refused.len()), (1, 0));
+    }
+
+    #[test]
     fn nobody_who_is_carried_loses_its_number() {
         let numbered = |name: &str, day: &str, address: &str, number: u8| {
             let mut object = HaProxyLoadBalancer::clone(&made(name, day, address, json!([443])));
@@ -670,7 +702,7 @@ mod tests {
             };
             let before = wanted(&with([a("192.0.2.1", 7), b("192.0.2.2", 6)]), &mut kept);
             let held = Mutex::new(kept);
-            let ask = |wanted: Wanted| ready(obstacles(&wanted, None));
+            let ask = |wanted: Wanted| ready(Ok(obstacles(&wanted, None)));
             let found = decide(&with(now), &settings(), &held, ask).now_or_never().unwrap();
             let by_address = |all: &ToCarry| -> BTreeMap<IpAddr, SharedAddress> {
                 all.shared.iter().map(|one| (one.address(), one.clone())).collect()

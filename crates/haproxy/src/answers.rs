@@ -1,7 +1,7 @@
 //! What HAProxy says, read.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::seen::Totals;
 
@@ -207,18 +207,18 @@ pub(crate) fn proxy_number(answer: &str) -> Option<u32> {
 }
 
 /// Reads `show acl` of a file: a place in memory and a range on each line.
-pub(crate) fn ranges(answer: &str) -> std::collections::BTreeSet<String> {
+pub(crate) fn ranges(answer: &str) -> BTreeSet<String> {
     let pairs = answer.lines().filter_map(|line| line.split_once(' '));
     pairs.filter(|(place, _)| place.starts_with("0x")).map(|(_, range)| range.trim().to_owned()).collect()
 }
 
-/// Reads `show sess`: the identifiers of the connections of a server, given as `proxy/server`.
-pub(crate) fn sessions<'a>(answer: &'a str, server: &str) -> Vec<&'a str> {
+/// Reads `show sess`: the identifiers of the connections of these servers.
+pub(crate) fn sessions<'a>(answer: &'a str, servers: &BTreeSet<Key>) -> Vec<&'a str> {
     let is_of_it = |line: &str| {
         let word = |key: &str| line.split(' ').find_map(|word| word.strip_prefix(key));
         word("be=")
             .zip(word("srv="))
-            .is_some_and(|(proxy, name)| server.split_once('/') == Some((proxy, name)))
+            .is_some_and(|(proxy, name)| servers.contains(&(proxy.to_owned(), name.to_owned())))
     };
     let lines = answer.lines().filter(|line| is_of_it(line));
     lines.filter_map(|line| line.split(':').next()).filter(|id| id.starts_with("0x")).collect()
@@ -310,8 +310,13 @@ mod tests {
         let answer = "0x55d320069f70: proto=tcpv4 src=127.0.0.1:55676 fe=a:b:80 be=a:b:80 srv=one ts=00 epoch=0\n\
             0x55d320069f71: proto=tcpv4 src=127.0.0.1:55677 fe=a:b:80 be=a:b:80 srv=one:1 ts=00 epoch=0\n\
             0x55d32019a990: proto=sockpair src=unix:2 fe=GLOBAL be=<NONE> srv=<none> ts=00 epoch=0\n\n";
-        assert_eq!(sessions(answer, "a:b:80/one"), ["0x55d320069f70"]);
-        assert_eq!(sessions(answer, "a:b:80/two"), [""; 0]);
+        let of = |servers: &[&str]| {
+            let servers = servers.iter().map(|name| ("a:b:80".to_owned(), (*name).to_owned()));
+            sessions(answer, &servers.collect())
+        };
+        assert_eq!(of(&["one"]), ["0x55d320069f70"]);
+        assert_eq!(of(&["two"]), [""; 0]);
+        assert_eq!(of(&["one", "two"]), ["0x55d320069f70"]);
     }
 
     #[test]

@@ -15,7 +15,7 @@ use portcullis_core::{Family, Problem};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use crate::answers::{self, Counts, Processes};
+use crate::answers::{self, Counts, Key, Processes};
 use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
 use crate::holder::{has_family, holders};
@@ -153,6 +153,10 @@ impl Instance {
             for step in &decision.steps {
                 tracing::debug!(?step, "haproxy");
                 self.execute(step).await?;
+            }
+            let current = self.processes.as_ref().and_then(|processes| processes.current);
+            for (worker, servers) in cuts_in_old_workers(&decision.steps, current) {
+                cut_in_old_worker(&self.master, worker, &servers).await?;
             }
             look = match touched(&decision.steps) {
                 Some(backends) => self.look_at_some(look, &backends).await?,
@@ -654,9 +658,10 @@ impl Instance {
             Order::Cut { worker, .. } => {
                 let current = self.processes.as_ref().and_then(|processes| processes.current);
                 if current == Some(*worker) {
-                    return self.worker.tell(&format!("shutdown sessions server {server}"), &[]).await;
+                    self.worker.tell(&format!("shutdown sessions server {server}"), &[]).await?;
                 }
-                self.cut_in_old_worker(*worker, server).await
+                // Those of old workers are ended together.
+                Ok(())
             }
             Order::Delete => {
                 // What is ending may not have ended yet, and then the next round tries again.
@@ -667,17 +672,28 @@ impl Instance {
     }
 }
 
-impl Instance {
-    /// An old worker refuses to end all connections of a server, since its proxies are stopped: they are ended one by one.
-    /// It gets no new ones, so that an identifier stays with its connection.
-    async fn cut_in_old_worker(&self, worker: u32, server: &str) -> Result<(), Error> {
-        // One that has ended meanwhile has none left.
-        let answer = self.master.ask(&format!("@!{worker} show sess")).await?;
-        for session in answers::sessions(&answer, server) {
-            self.master.ask(&format!("@!{worker} shutdown session {session}")).await?;
+/// The servers that lose connections in workers that were replaced.
+fn cuts_in_old_workers(steps: &[Step], current: Option<u32>) -> BTreeMap<u32, BTreeSet<Key>> {
+    let mut cuts: BTreeMap<u32, BTreeSet<Key>> = BTreeMap::new();
+    for step in steps {
+        if let Step::Server { backend, server, order: Order::Cut { worker, .. } } = step
+            && current != Some(*worker)
+        {
+            cuts.entry(*worker).or_default().insert((backend.clone(), server.clone()));
         }
-        Ok(())
     }
+    cuts
+}
+
+/// An old worker refuses to end all connections of a server, since its proxies are stopped: they are ended one by one. It gets no new
+/// ones, so that an identifier stays with its connection. It tells of all that it has at once, and is asked once for all servers.
+async fn cut_in_old_worker(master: &Socket, worker: u32, servers: &BTreeSet<Key>) -> Result<(), Error> {
+    // One that has ended meanwhile has none left.
+    let answer = master.ask(&format!("@!{worker} show sess")).await?;
+    for session in answers::sessions(&answer, servers) {
+        master.ask(&format!("@!{worker} shutdown session {session}")).await?;
+    }
+    Ok(())
 }
 
 /// The proxies that steps have to do with, if it is not all of them.
@@ -731,6 +747,12 @@ fn first_line(answer: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use portcullis_testkit::parts::Scratch;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::UnixListener;
+
     use super::*;
 
     #[test]
@@ -738,5 +760,47 @@ mod tests {
         fn is_send<T: Send>(_: impl FnOnce(&'static mut Instance, &'static Wanted) -> T) {}
         is_send(|instance, wanted| instance.apply(wanted, SystemTime::UNIX_EPOCH));
         is_send(|instance, _| instance.look());
+    }
+
+    #[tokio::test]
+    async fn an_old_worker_is_asked_once_for_all_servers() {
+        let directory = Scratch::new().unwrap();
+        let master = Socket(directory.path().join("master.sock"));
+        let listener = UnixListener::bind(master.path()).unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&asked);
+        tokio::spawn(async move {
+            loop {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let mut command = String::new();
+                stream.read_to_string(&mut command).await.unwrap();
+                if command.ends_with("show sess\n") {
+                    let session =
+                        |number: u8| format!("0x{number}: proto=tcpv4 fe=a be=a srv=m{number} ts=00\n");
+                    let all: String = (0..5).map(session).collect();
+                    stream.write_all(all.as_bytes()).await.unwrap();
+                }
+                heard.lock().unwrap().push(command.trim().to_owned());
+            }
+        });
+        let servers = (1..4).map(|number| ("a".to_owned(), format!("m{number}"))).collect();
+        cut_in_old_worker(&master, 7, &servers).await.unwrap();
+        let cut = ["0x1", "0x2", "0x3"].map(|session| format!("@!7 shutdown session {session}"));
+        let expected: Vec<String> = ["@!7 show sess".to_owned()].into_iter().chain(cut).collect();
+        assert_eq!(*asked.lock().unwrap(), expected);
+    }
+
+    #[test]
+    fn cuts_are_put_together_by_worker() {
+        let cut = |server: &str, worker| Step::Server {
+            backend: "a".to_owned(),
+            server: server.to_owned(),
+            order: Order::Cut { worker, sessions: 1, why: Why::TimeIsOver },
+        };
+        let steps = [cut("m", 7), cut("n", 7), cut("m", 8), cut("m", 9)];
+        let of = |servers: &[&str]| -> BTreeSet<Key> {
+            servers.iter().map(|server| ("a".to_owned(), (*server).to_owned())).collect()
+        };
+        assert_eq!(cuts_in_old_workers(&steps, Some(9)), [(7, of(&["m", "n"])), (8, of(&["m"]))].into());
     }
 }

@@ -253,6 +253,8 @@ pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> D
     if has != Some(generation) && !look.holds_reload {
         let up = running.servers.iter().filter(|(_, server)| server.up).map(|(key, _)| key.clone()).collect();
         steps.push(Step::Reload { states: file::states(&text, &up) });
+        // Connections outlive it, and so does the time that they have.
+        decision.memory.clone_from(memory);
         return decision;
     }
     for (file, ranges) in &files {
@@ -261,7 +263,7 @@ pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> D
             steps.push(Step::Admit { file: file.clone(), ranges: ranges.clone() });
         }
     }
-    let mut servers = Servers { running, memory, now, decision };
+    let mut servers = Servers { running, memory, now, cut: BTreeSet::new(), decision };
     for claim in &claims {
         servers.of(claim);
     }
@@ -281,6 +283,8 @@ struct Servers<'a> {
     running: &'a Running,
     memory: &'a Memory,
     now: SystemTime,
+    /// Who loses connections, and in which worker.
+    cut: BTreeSet<(Key, u32)>,
     decision: Decision,
 }
 
@@ -323,23 +327,24 @@ impl Servers<'_> {
 
     /// Of too many old workers, the oldest lose their connections: each takes as much memory as a new one.
     fn thin_out(&mut self, most: usize) {
-        let excess = self.running.old.len().saturating_sub(most);
-        for &worker in &self.running.old[..excess] {
-            for (key, workers) in &self.running.sessions {
-                let sessions = workers.get(&worker).copied().unwrap_or_default();
-                let order = Order::Cut { worker, sessions, why: Why::TooManyWorkers };
-                if sessions > 0 && !self.is_cut(key, worker) {
-                    self.order(key, order);
-                }
+        let running = self.running;
+        let excess = running.old.len().saturating_sub(most);
+        let oldest: BTreeSet<u32> = running.old[..excess].iter().copied().collect();
+        if oldest.is_empty() {
+            return;
+        }
+        for (key, workers) in &running.sessions {
+            for (&worker, &sessions) in workers.iter().filter(|(worker, _)| oldest.contains(worker)) {
+                self.cut(key, worker, sessions, Why::TooManyWorkers);
             }
         }
     }
 
-    fn is_cut(&self, key: &Key, of: u32) -> bool {
-        self.decision.steps.iter().any(|step| {
-            matches!(step, Step::Server { backend, server, order: Order::Cut { worker, .. } }
-                if *worker == of && (backend, server) == (&key.0, &key.1))
-        })
+    /// Ends the connections that a server has in a worker, unless they are ended already.
+    fn cut(&mut self, key: &Key, worker: u32, sessions: u64, why: Why) {
+        if sessions > 0 && self.cut.insert((key.clone(), worker)) {
+            self.order(key, Order::Cut { worker, sessions, why });
+        }
     }
 
     /// Who was there and is no more leaves, within this time.
@@ -388,9 +393,7 @@ impl Servers<'_> {
             self.order(key, Order::Aside);
         }
         for (&worker, &sessions) in self.running.sessions.get(key).into_iter().flatten() {
-            if sessions > 0 {
-                self.order(key, Order::Cut { worker, sessions, why: Why::TimeIsOver });
-            }
+            self.cut(key, worker, sessions, Why::TimeIsOver);
         }
         if matches!(duty, Duty::Leave { .. }) && admin.is_some() && sessions == 0 {
             self.order(key, Order::Delete);

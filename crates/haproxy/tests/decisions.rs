@@ -11,7 +11,7 @@ use portcullis_core::{
 };
 use portcullis_haproxy::{
     Admin, Balance, Balancer, BalancerId, Look, Memory, Options, Order, Running, Server, Step, Tuning,
-    Wanted, next, questions,
+    Wanted, Why, next, questions,
 };
 use proptest::prelude::*;
 
@@ -419,4 +419,84 @@ fn serving(world: &World) -> BTreeSet<Key> {
         .filter(|(_, server)| server.up && server.admin == Admin::Ready)
         .map(|(key, _)| key.clone())
         .collect()
+}
+
+#[test]
+fn a_reload_gives_nobody_more_time() {
+    let serves = (false, Duties::Serve);
+    let spec = |name: u8, ports: &[u16], members: &[u8]| Spec {
+        name,
+        everywhere: false,
+        ports: ports.iter().copied().collect(),
+        udp: false,
+        ranges: None,
+        random: false,
+        members: members.iter().map(|member| (*member, serves)).collect(),
+    };
+    // One is not spoken of any more, or its load balancer is not, and something else is made known by a reload half a time later.
+    for (what, after, later, time) in [
+        ("a member", vec![spec(0, &[80], &[0])], vec![spec(0, &[80, 81], &[0])], 20),
+        ("a load balancer", vec![], vec![spec(1, &[81], &[0])], LoadBalancer::DRAIN_DEADLINE.as_secs()),
+    ] {
+        let mut world = World::new();
+        world.settle(&wanted(&[spec(0, &[80], &[0, 1])], 0));
+        world.check();
+        world.connect();
+        let has = |world: &World| {
+            let sessions = &world.look.running.as_ref().unwrap().sessions;
+            sessions.keys().any(|key| key.1.starts_with("member-1:"))
+        };
+        world.settle(&wanted(&after, 0));
+        assert!(has(&world), "{what}");
+        let worker = world.worker;
+        world.now = time / 2;
+        world.settle(&wanted(&later, 0));
+        assert!(world.worker > worker && has(&world), "{what}: there was a reload");
+        world.now = time - 1;
+        world.settle(&wanted(&later, 0));
+        assert!(has(&world), "{what} has time");
+        world.now = time;
+        world.settle(&wanted(&later, 0));
+        assert!(!has(&world), "{what}: its time is over");
+    }
+}
+
+#[test]
+fn what_is_cut_is_cut_once() {
+    let key = |number: u32| ("shop:gone:80".to_owned(), format!("member-{number}:10.0.0.1:80"));
+    let workers: BTreeMap<u32, u64> = [(1, 2), (2, 0), (3, 4)].into();
+    let running = Running {
+        old: vec![1, 2, 3],
+        generation: Some(1),
+        sessions: (0..4).map(|number| (key(number), workers.clone())).collect(),
+        ..Running::default()
+    };
+    // The time of half of them is over, and the first worker is one too many.
+    let mut world = World::new();
+    world.settle(&wanted(&[], 0));
+    world.look.running = Some(running);
+    world.now = 10;
+    world.memory.unspoken =
+        (0..2).map(|number| (key(number), SystemTime::UNIX_EPOCH + Duration::from_secs(10))).collect();
+    let decision = next(&wanted(&[], 0), &world.look, &world.memory, world.time());
+    let cuts: Vec<(String, u32, u64, Why)> = decision
+        .steps
+        .into_iter()
+        .filter_map(|step| match step {
+            Step::Server { server, order: Order::Cut { worker, sessions, why }, .. } => {
+                Some((server, worker, sessions, why))
+            }
+            _ => None,
+        })
+        .collect();
+    let mut expected = Vec::new();
+    for number in 0..4 {
+        let over = number < 2;
+        expected.push((key(number).1, 1, 2, if over { Why::TimeIsOver } else { Why::TooManyWorkers }));
+        if over {
+            expected.push((key(number).1, 3, 4, Why::TimeIsOver));
+        }
+    }
+    assert_eq!(cuts.iter().collect::<BTreeSet<_>>(), expected.iter().collect());
+    assert_eq!(cuts.len(), expected.len());
 }

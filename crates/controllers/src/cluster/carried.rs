@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
+use portcullis_core::AddressSet;
 use portcullis_kube_api::cluster::{
     AssignedMember, Assignment, DutyWord, InfrastructureStatus, Instance, InstanceMember, MemberStatus,
     set_condition,
 };
+
+use super::admitted::{admitted, listed};
 
 /// What is known when they are put together.
 #[derive(Clone, Debug)]
@@ -50,10 +53,18 @@ impl Carried<'_> {
         status.address = self.address(&current);
         let works: Vec<&&Instance> = current.iter().filter(|instance| instance.problem.is_none()).collect();
         status.initialization.provisioned |= !works.is_empty() && !status.address.is_empty();
-        if is_current && works.len() == current.len() {
-            status.allowed_source_ranges.clone_from(&self.assignment.allowed_source_ranges);
+        let works = works.len();
+        let asked = admitted(self.assignment.allowed_source_ranges.as_deref());
+        let admitted = admitted_by(&current, asked.as_ref()).filter(|_| is_current);
+        if let Some(admitted) = &admitted {
+            status.allowed_source_ranges = if Some(admitted) == asked.as_ref() {
+                self.assignment.allowed_source_ranges.clone()
+            } else {
+                listed(admitted)
+            };
         }
-        self.conditions(&mut status, is_current, works.len());
+        let is_enforced = asked.zip(admitted).is_some_and(|(asked, admitted)| admitted.is_subset(&asked));
+        self.conditions(&mut status, is_current, works, is_enforced);
         status
     }
 
@@ -215,7 +226,13 @@ impl Carried<'_> {
         }
     }
 
-    fn conditions(&self, status: &mut InfrastructureStatus, is_current: bool, works: usize) {
+    fn conditions(
+        &self,
+        status: &mut InfrastructureStatus,
+        is_current: bool,
+        works: usize,
+        is_enforced: bool,
+    ) {
         let exists = status.initialization.provisioned && !status.address.is_empty();
         let active = status.members.iter().filter(|member| member.status == "active").count();
         let cut_off = self.cut_off();
@@ -260,10 +277,10 @@ impl Carried<'_> {
         let reachable = is_ready && active > 0;
         say("Reachable", reachable, if reachable { "MembersActive" } else { "NoActiveMember" }, "");
         if self.assignment.allowed_source_ranges.is_some() {
-            let reason = if up_to_date { "Enforced" } else { "Pending" };
+            let reason = if is_enforced { "Enforced" } else { "Pending" };
             let message =
-                if up_to_date { "By: rules of HAProxy." } else { "Not all machines have the ranges yet." };
-            say("SourceRangesEnforced", up_to_date, reason, message);
+                if is_enforced { "By: rules of HAProxy." } else { "Not all machines have the ranges yet." };
+            say("SourceRangesEnforced", is_enforced, reason, message);
         } else {
             status.conditions.retain(|condition| condition.type_ != "SourceRangesEnforced");
         }
@@ -277,6 +294,17 @@ impl Carried<'_> {
             &Time(self.now),
         );
     }
+}
+
+/// Who gets in by any of these machines, where that is known. What is wrong with one does not keep ranges from becoming narrower.
+fn admitted_by(machines: &[&Instance], asked: Option<&AddressSet>) -> Option<AddressSet> {
+    machines.iter().try_fold(AddressSet::nobody(), |all, machine| {
+        let one = match &machine.allowed_source_ranges {
+            Some(said) => admitted(Some(said))?,
+            None => asked?.clone(),
+        };
+        Some(all.union(&one))
+    })
 }
 
 #[cfg(test)]
@@ -413,6 +441,35 @@ mod tests {
         let gone = put_together(serve, sick, &["b"], 0);
         assert_eq!(gone.members[0].status, "adding", "who is away reaches nobody");
         assert_eq!(condition(&gone.conditions, "Ready").unwrap().reason, "Carried");
+    }
+
+    #[test]
+    fn what_is_said_of_ranges_is_what_machines_have() {
+        let serve = json!([{"name": "m", "duty": "Serve"}, {"name": "n", "duty": "Serve"}]);
+        let has = |name: &str, ranges: Value, generation: i64| {
+            let mut instance = says(name, ["active"; 2], None);
+            instance["observedGeneration"] = json!(generation);
+            instance["problem"] = json!("no port");
+            instance["allowedSourceRanges"] = ranges;
+            instance
+        };
+        let fine = || says("a", ["active"; 2], None);
+        for (instances, in_force, enforced) in [
+            // 10.0.0.0/8 is asked for.
+            ([fine(), has("b", json!(null), 3)], json!(["10.0.0.0/8"]), "True"),
+            ([fine(), has("b", json!(["10.1.0.0/16"]), 3)], json!(["10.0.0.0/8"]), "True"),
+            ([has("a", json!(["10.1.0.0/16"]), 3), has("b", json!([]), 3)], json!(["10.1.0.0/16"]), "True"),
+            ([fine(), has("b", json!(["0.0.0.0/0", "::/0"]), 3)], json!(null), "False"),
+            ([fine(), has("b", json!(["192.0.2.0/24"]), 3)], json!(["10.0.0.0/8", "192.0.2.0/24"]), "False"),
+            // It is not known yet.
+            ([fine(), has("b", json!(null), 2)], json!(null), "False"),
+        ] {
+            let status = put_together(serve.clone(), json!(instances), &["a", "b"], 0);
+            let said = condition(&status.conditions, "SourceRangesEnforced").unwrap();
+            let found = (json!(status.allowed_source_ranges), said.status.as_str());
+            assert_eq!(found, (in_force, enforced), "{instances:?}");
+            assert_eq!(condition(&status.conditions, "ConfigUpToDate").unwrap().status, "False");
+        }
     }
 
     #[test]

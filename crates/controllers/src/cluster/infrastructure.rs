@@ -10,8 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
 use portcullis_core::{
-    AddressSet, Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target,
-    Want,
+    Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want,
 };
 use portcullis_kube_api::cluster::{
     Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,
@@ -21,6 +20,7 @@ use serde_json::json;
 use tokio::time::sleep;
 use tracing::warn;
 
+use super::admitted::listed;
 use super::conditions;
 use super::kinds::Kinds;
 use super::queue::Queue;
@@ -377,12 +377,6 @@ where
     Ok(())
 }
 
-/// As people list who gets in; nothing if everybody does.
-fn listed(admitted: &AddressSet) -> Option<Vec<String>> {
-    let is_everyone = *admitted == AddressSet::everyone();
-    (!is_everyone).then(|| admitted.cidrs().iter().map(ToString::to_string).collect())
-}
-
 fn member_status(member: &MemberReport) -> MemberStatus {
     MemberStatus {
         name: member.name.clone(),
@@ -451,7 +445,7 @@ fn status<S>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portcullis_core::Address;
+    use portcullis_core::{Address, AddressSet};
     use portcullis_kube_api::cluster::{OvnLoadBalancerSpec, condition};
 
     fn second(number: i64) -> Time {

@@ -6,6 +6,7 @@
 //!       └── conditions, targets; annotations that hold Machines ◀── status of the provider's object ◀──┘
 //! ```
 
+mod admitted;
 mod agent;
 mod asked;
 mod assigning;

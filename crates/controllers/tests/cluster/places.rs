@@ -79,11 +79,29 @@ async fn a_listener_stays_until_the_new_one_can_be() {
     let mut held = Held::connect(&lab.client, MACHINE, FRONT).unwrap();
     let member = held.ask().unwrap();
 
+    // Who is not to get in is kept out meanwhile, and let in again only by what is asked for as a whole.
+    let elsewhere = ["198.51.100.0/24"];
+    let has = || scene.get("haproxyloadbalancer", "lb")["status"].clone();
+    assert_eq!(has()["allowedSourceRanges"], Value::Null);
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": elsewhere}}));
+    scene.until("it is closed", || ask(&lab.client, MACHINE, FRONT).is_err());
+    scene.until("that is told", || {
+        said(&scene, "SourceRangesEnforced") == "True Enforced"
+            && has()["allowedSourceRanges"] == json!(elsewhere)
+    });
+    assert_eq!(said(&scene, "ConfigUpToDate"), "False Pending");
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": null}}));
+    scene.until("that is told", || has()["instances"][0]["allowedSourceRanges"] == json!(elsewhere));
+    assert_eq!(has()["allowedSourceRanges"], json!(elsewhere));
+    assert!(ask(&lab.client, MACHINE, FRONT).is_err());
+    assert_eq!(held.ask().unwrap(), member, "who is in stays");
+
     drop(other);
     scene.until("it is there", || ask(&lab.client, MACHINE, ELSEWHERE).is_ok());
     scene.until("it is not where it was", || ask(&lab.client, MACHINE, FRONT).is_err());
     scene.until("all is well", || scene.condition("lb", "InfrastructureReady").0 == "True Carried");
     assert_eq!(said(&scene, "ConfigUpToDate"), "True UpToDate");
+    assert_eq!(has()["allowedSourceRanges"], Value::Null);
     assert_eq!(held.ask().unwrap(), member, "what came by the old one goes on");
     drop(carrying);
 }

@@ -401,6 +401,7 @@ fn instances() -> Value {
             "observedGeneration": {"type": "integer", "format": "int64", "description": "The generation that it has carried out."},
             "addresses": texts("Addresses that it is found at."),
             "holdsAddress": {"type": "boolean", "description": "Whether it has the shared address now."},
+            "allowedSourceRanges": texts("Who may connect by it, while that is not what is asked for: an empty list is nobody."),
             "members": keyed("Where members are, on it.", &member),
             "problem": text("Why it does not carry it."),
         }),

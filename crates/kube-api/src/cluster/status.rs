@@ -108,6 +108,9 @@ pub struct Instance {
     /// Whether it has the shared address now, where there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub holds_address: Option<bool>,
+    /// Who may connect by it, while that is not what is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allowed_source_ranges: Option<Vec<String>>,
     /// Where members are, on it.
     #[serde(deserialize_with = "null_is_default")]
     pub members: Vec<InstanceMember>,

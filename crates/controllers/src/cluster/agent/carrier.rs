@@ -24,8 +24,11 @@ pub struct Carrier {
 #[derive(Debug)]
 enum Job {
     Carry { wanted: Wanted, shared: Vec<SharedAddress>, done: oneshot::Sender<Outcome> },
-    Ask { wanted: Wanted, done: oneshot::Sender<Obstacles> },
+    Ask { wanted: Wanted, done: oneshot::Sender<Result<Obstacles, Error>> },
 }
+
+/// What is said where nothing can be asked any more.
+pub(super) const ENDED: &str = "the thread that carries traffic has ended: restart the agent";
 
 /// What is in the way of load balancers, in words.
 pub(super) type Obstacles = BTreeMap<BalancerId, String>;
@@ -80,10 +83,11 @@ impl Carrier {
                     let (wanted, shared, done) = match job {
                         Job::Carry { wanted, shared, done } => (wanted, shared, done),
                         Job::Ask { wanted, done } => {
-                            // One that cannot be asked cannot be changed either, which is told then.
-                            let found = instance.obstacles(&wanted).await.unwrap_or_default();
-                            let words = found.into_iter().map(|(id, problem)| (id, problem.to_string()));
-                            let _ = done.send(words.collect());
+                            let found = instance.obstacles(&wanted).await;
+                            let words = found.map(|found| {
+                                found.into_iter().map(|(id, problem)| (id, problem.to_string())).collect()
+                            });
+                            let _ = done.send(words);
                             continue;
                         }
                     };
@@ -120,11 +124,13 @@ impl Carrier {
         result.await.ok()
     }
 
-    /// What would be in the way of load balancers, if this was to be carried. Nothing is changed.
-    pub(super) async fn obstacles(&self, wanted: Wanted) -> Option<Obstacles> {
+    /// What would be in the way of load balancers, if this was to be carried, or why that cannot be known. Nothing is changed.
+    pub(super) async fn obstacles(&self, wanted: Wanted) -> Result<Obstacles, String> {
         let (done, result) = oneshot::channel();
-        self.jobs.send(Job::Ask { wanted, done }).ok()?;
-        result.await.ok()
+        // One that is gone is not asked, and nobody answers.
+        let _ = self.jobs.send(Job::Ask { wanted, done });
+        let found = result.await.map_err(|_| ENDED.to_owned())?;
+        found.map_err(|problem| problem.in_full())
     }
 }
 

@@ -28,9 +28,8 @@ use tracing::{info, warn};
 
 pub use carrier::{Carrier, CarrierError};
 
-use self::carrier::Outcome;
+use self::carrier::{ENDED, Outcome};
 use self::kept::Kept;
-use self::wanted::ToCarry;
 use super::haproxy::{HaProxyLoadBalancer, LIVE, POOL_LABEL, RENEW, kind};
 use super::shelf::{Key, Shelf, key};
 
@@ -151,12 +150,11 @@ impl HaProxyAgent {
     async fn carry_as_before(&self, kept: &Mutex<Kept>, tell: &mut impl FnMut(Option<String>)) {
         let wanted = {
             let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-            let mut ours = kept.all(&self.settings.pool);
+            let ours = kept.all(&self.settings.pool);
             // Where nothing is written down, nothing is known of what runs.
             if ours.is_empty() {
                 return;
             }
-            wanted::sort(&mut ours, &kept);
             wanted::wanted(&ours, &self.settings, &kept, &BTreeMap::new())
         };
         if let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared).await
@@ -179,13 +177,13 @@ impl HaProxyAgent {
             let is_ours = |object: &Arc<HaProxyLoadBalancer>| self.is_ours(object, &kept);
             let (mut ours, others): (Vec<_>, Vec<_>) = objects.all().into_iter().partition(is_ours);
             ours.extend(kept.still(&ours, &self.settings.pool));
-            wanted::sort(&mut ours, &kept);
             kept.save();
             (ours, others)
         };
-        let wanted = self.decide(&ours, kept).await;
+        let obstacles = |wanted| self.carrier.obstacles(wanted);
+        let wanted = wanted::decide(&ours, &self.settings, kept, obstacles).await;
         let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
-            let why = "the thread that carries traffic has ended: restart the agent".to_owned();
+            let why = ENDED.to_owned();
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
             tell(Some(why));
             return Instant::now() + LATER;
@@ -213,9 +211,12 @@ impl HaProxyAgent {
             let of_it = seen.balancers.get(&id(object)).cloned().unwrap_or_default();
             let form = wanted.forms.get(&key(object)).unwrap_or(object);
             let mut instance = self.instance(form, &of_it, &wanted.shared, &interfaces);
+            instance.allowed_source_ranges = wanted::admits(form, object);
             if let Some(why) = &why {
                 // What was asked for last is not done.
-                instance.observed_generation = self.said(object).and_then(|said| said.observed_generation);
+                let said = self.said(object);
+                instance.observed_generation = said.and_then(|said| said.observed_generation);
+                instance.allowed_source_ranges = said.and_then(|said| said.allowed_source_ranges.clone());
                 instance.problem = Some(why.clone());
             } else if let Some(why) = wanted.refused.get(&key(object)) {
                 // That much was made of it.
@@ -244,28 +245,6 @@ impl HaProxyAgent {
         *self.standing.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
         let pause = if is_moving { SOON } else { LATER };
         Instant::now() + due.map_or(pause, |due| due.min(pause))
-    }
-
-    /// What is to be carried. Who is to listen where it cannot stays where it is, which may be in the way of somebody else.
-    async fn decide(&self, ours: &[Arc<HaProxyLoadBalancer>], kept: &Mutex<Kept>) -> ToCarry {
-        let mut in_the_way = BTreeMap::new();
-        loop {
-            let wanted = {
-                let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
-                wanted::wanted(ours, &self.settings, &kept, &in_the_way)
-            };
-            if wanted.moves.is_empty() {
-                return wanted;
-            }
-            let found = self.carrier.obstacles(wanted.carried.clone()).await.unwrap_or_default();
-            let known = in_the_way.len();
-            for object in ours.iter().filter(|object| wanted.moves.contains(&key(object))) {
-                in_the_way.extend(found.get(&id(object)).map(|why| (key(object), why.clone())));
-            }
-            if in_the_way.len() == known {
-                return wanted;
-            }
-        }
     }
 
     /// Says of everything why it is not carried. What is known of members is what was seen last, but nobody is sent to any.
@@ -341,6 +320,7 @@ impl HaProxyAgent {
             observed_generation: object.metadata.generation,
             addresses: own.map(|address| address.to_string()).collect(),
             holds_address: holds_address(object, interfaces),
+            allowed_source_ranges: None,
             members: members.collect(),
             problem: seen.problem.as_ref().map(ToString::to_string),
         }

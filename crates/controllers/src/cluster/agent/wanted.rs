@@ -1,17 +1,19 @@
 //! What a machine is to carry, from the objects that say so.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use portcullis_core::{Family, Scheme};
+use portcullis_core::{Family, Protocol, Scheme};
 use portcullis_haproxy::vrrp::SharedAddress;
 use portcullis_haproxy::{Balance, Balancer, BalancerId, Options, Wanted};
 use portcullis_kube_api::cluster::is_paused_itself;
 
+use super::carrier::Obstacles;
 use super::kept::Kept;
 use super::{HaProxyAgentSettings, ObjectKey, Sharing};
+use crate::cluster::admitted::{admitted, narrowed, ranges};
 use crate::cluster::haproxy::HaProxyLoadBalancer;
 use crate::cluster::shelf::key;
 
@@ -26,23 +28,118 @@ pub(super) struct ToCarry {
     /// Each object as it is carried.
     pub(super) forms: BTreeMap<ObjectKey, HaProxyLoadBalancer>,
     /// Those that are to listen elsewhere than they did, or in another way.
-    pub(super) moves: Vec<ObjectKey>,
+    pub(super) changes: Vec<ObjectKey>,
 }
 
 /// A number under which machines agree on an address, and who has it.
 type Number = (Family, u8);
 type Routers = BTreeMap<Number, IpAddr>;
 
-/// Puts load balancers into the order in which they get what several want: who has it keeps it, and who was there first is next.
-pub(super) fn sort(objects: &mut [Arc<HaProxyLoadBalancer>], kept: &Kept) {
-    objects.sort_by_cached_key(|object| {
-        let created = object.metadata.creation_timestamp.clone().map(|time| time.0);
-        (!kept.has(object) || moves(object, kept), created, key(object))
-    });
+/// What is to be carried, where `obstacles` tells what would be in the way. Who is to listen where it cannot stays where it is, and comes
+/// first from then on: it may be in the way of somebody else, who thought that it would go. Where that cannot be known, nobody goes.
+pub(super) async fn decide<F: Future<Output = Result<Obstacles, String>>>(
+    objects: &[Arc<HaProxyLoadBalancer>],
+    settings: &HaProxyAgentSettings,
+    kept: &Mutex<Kept>,
+    obstacles: impl Fn(Wanted) -> F,
+) -> ToCarry {
+    let mut in_the_way = BTreeMap::new();
+    loop {
+        let all = {
+            let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            wanted(objects, settings, &kept, &in_the_way)
+        };
+        let known = in_the_way.len();
+        for (place, why) in &all.refused {
+            in_the_way.entry(place.clone()).or_insert_with(|| why.clone());
+        }
+        if in_the_way.len() == known && !all.changes.is_empty() {
+            let found = obstacles(all.carried.clone()).await;
+            for place in &all.changes {
+                let why = match &found {
+                    Ok(found) => found.get(&BalancerId::new(&place.0, &place.1)).cloned(),
+                    Err(why) => {
+                        Some(format!("It stays as it is, since nobody knows what is in its way: {why}"))
+                    }
+                };
+                in_the_way.extend(why.map(|why| (place.clone(), why)));
+            }
+        }
+        if in_the_way.len() == known {
+            return all;
+        }
+    }
 }
 
-/// Whether it is to listen elsewhere than it does, or in another way.
-fn moves(object: &HaProxyLoadBalancer, kept: &Kept) -> bool {
+/// Who gets a place that several want: the first of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// Who has its places, and wants no others.
+    Stays,
+    /// Who is carried, and wants others. What it has already is not for who comes.
+    Moves,
+    Comes,
+}
+
+/// Load balancers in the order in which they get what several want; of equals, who was made first is next.
+fn in_order(
+    objects: &[Arc<HaProxyLoadBalancer>],
+    settings: &HaProxyAgentSettings,
+    kept: &Kept,
+    in_the_way: &BTreeMap<ObjectKey, String>,
+) -> Vec<Arc<HaProxyLoadBalancer>> {
+    let mut all = objects.to_vec();
+    all.sort_by_cached_key(|object| {
+        let rank = if !kept.has(object) {
+            Rank::Comes
+        } else if !in_the_way.contains_key(&key(object)) && moves(object, settings, kept) {
+            Rank::Moves
+        } else {
+            Rank::Stays
+        };
+        let created = object.metadata.creation_timestamp.clone().map(|time| time.0);
+        (rank, created, key(object))
+    });
+    all
+}
+
+/// What only one load balancer can have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Spot {
+    /// A port, at an address or at all of them.
+    Port(Option<IpAddr>, u16, Protocol),
+    Number(Number),
+}
+
+fn spots(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> Option<BTreeSet<Spot>> {
+    let balancer = balancer(object).ok()??.load_balancer;
+    let given = balancer.addresses();
+    let addresses: Vec<Option<IpAddr>> =
+        if given.is_empty() { vec![None] } else { given.iter().copied().map(Some).collect() };
+    let mut all = BTreeSet::new();
+    for address in addresses {
+        for listener in balancer.listeners() {
+            let transports = listener.protocol().transports().iter();
+            all.extend(transports.map(|protocol| Spot::Port(address, listener.port(), *protocol)));
+        }
+        if let Some(address) = address.filter(|_| settings.sharing.is_some()) {
+            all.insert(Spot::Number((Family::of(address), router(object, address))));
+        }
+    }
+    Some(all)
+}
+
+/// Whether it wants what it does not have.
+fn moves(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings, kept: &Kept) -> bool {
+    if is_paused_itself(object) {
+        return false;
+    }
+    let before = kept.form(object).and_then(|before| spots(&before, settings));
+    spots(object, settings).zip(before).is_some_and(|(now, before)| !now.is_subset(&before))
+}
+
+/// Whether it is to listen elsewhere than it does, or in another way, which may be one that `HAProxy` does not have.
+fn changes(object: &HaProxyLoadBalancer, kept: &Kept) -> bool {
     let places = |object: &HaProxyLoadBalancer| {
         let balancer = balancer(object).ok()??.load_balancer;
         Some((balancer.addresses().to_vec(), balancer.listeners().to_vec()))
@@ -61,7 +158,7 @@ pub(super) fn wanted(
     let mut all = ToCarry::default();
     let mut routers = Routers::new();
     all.carried.tuning.clone_from(&settings.tuning);
-    for object in objects {
+    for object in &in_order(objects, settings, kept, in_the_way) {
         let before = kept.form(object);
         let form = if is_paused_itself(object) {
             before
@@ -71,10 +168,10 @@ pub(super) fn wanted(
             {
                 Ok(true) => None,
                 // It waits for an address.
-                Ok(false) => before.map(|before| with_members(before, object)),
+                Ok(false) => before.map(|before| as_before(before, object)),
                 Err(why) => {
                     all.refused.insert(key(object), why);
-                    before.map(|before| with_members(before, object))
+                    before.map(|before| as_before(before, object))
                 }
             }
         };
@@ -85,8 +182,8 @@ pub(super) fn wanted(
             all.shared.push(shared);
         }
         all.carried.balancers.push(balancer);
-        if moves(&form, kept) {
-            all.moves.push(key(object));
+        if changes(&form, kept) {
+            all.changes.push(key(object));
         }
         all.forms.insert(key(object), form);
     }
@@ -104,13 +201,28 @@ fn is_complete(
     Ok(is_known)
 }
 
-/// As it was before, with who is there now: Machines come and go whatever else is wrong.
-fn with_members(before: HaProxyLoadBalancer, object: &HaProxyLoadBalancer) -> HaProxyLoadBalancer {
+/// As it was before, but for who is not to get in any more, and with who is there now: whatever else is wrong, it is open to nobody who
+/// is not asked for, and Machines come and go.
+fn as_before(mut before: HaProxyLoadBalancer, object: &HaProxyLoadBalancer) -> HaProxyLoadBalancer {
+    let Some(asked) = &object.spec.assignment else { return before };
+    if let Some(carried) = &mut before.0.spec.assignment {
+        let has = carried.allowed_source_ranges.as_deref();
+        carried.allowed_source_ranges = narrowed(has, asked.allowed_source_ranges.as_deref());
+    }
     let mut form = before.clone();
-    if let (Some(carried), Some(asked)) = (&mut form.0.spec.assignment, &object.spec.assignment) {
+    if let Some(carried) = &mut form.0.spec.assignment {
         carried.members.clone_from(&asked.members);
     }
     if balancer(&form).is_ok() { form } else { before }
+}
+
+/// Who may connect to what is carried in this form, where that is not what the object asks for.
+pub(super) fn admits(form: &HaProxyLoadBalancer, object: &HaProxyLoadBalancer) -> Option<Vec<String>> {
+    let of = |object: &HaProxyLoadBalancer| {
+        admitted(object.spec.assignment.as_ref()?.allowed_source_ranges.as_deref())
+    };
+    let carried = of(form)?;
+    (of(object).as_ref() != Some(&carried)).then(|| ranges(&carried))
 }
 
 /// The addresses of a load balancer that this machine shares with others, each with its place among the numbers.
@@ -196,11 +308,16 @@ fn share(address: IpAddr, router: u8, sharing: &Sharing) -> Result<SharedAddress
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portcullis_haproxy::Tuning;
+    use futures_util::FutureExt;
+    use futures_util::future::ready;
+    use portcullis_core::Listener;
+    use portcullis_haproxy::{Look, Memory, Tuning, next};
     use portcullis_host::interfaces::Selection;
     use portcullis_kube_api::cluster::Flavour;
     use serde_json::{Value, json};
-    use std::time::Duration;
+    use std::cell::Cell;
+    use std::net::SocketAddr;
+    use std::time::{Duration, SystemTime};
 
     fn settings() -> HaProxyAgentSettings {
         HaProxyAgentSettings {
@@ -310,6 +427,59 @@ mod tests {
     }
 
     #[test]
+    fn ranges_become_narrower_whatever_is_wrong() {
+        let admitting = |spec: Value, marks: Value, ranges: Value| {
+            let mut object = HaProxyLoadBalancer::clone(&with("lb", spec, marks, json!([])));
+            let assignment = object.0.spec.assignment.as_mut().unwrap();
+            assignment.allowed_source_ranges = serde_json::from_value(ranges).unwrap();
+            Arc::new(object)
+        };
+        let good = json!({"addresses": ["192.0.2.10"]});
+        let elsewhere = json!({"addresses": ["192.0.2.11"]});
+        let is_paused = json!({"cluster.x-k8s.io/paused": ""});
+        for (what, spec, marks) in [
+            ("something is in its way", elsewhere.clone(), json!({})),
+            ("it is refused", json!({"addresses": ["192.0.2.300"]}), json!({})),
+            (
+                "it waits for an address",
+                json!({"addressFrom": {"poolRef": {"kind": "P", "name": "p"}}}),
+                json!({}),
+            ),
+            ("it is paused", elsewhere, is_paused.clone()),
+        ] {
+            let stays = marks == is_paused;
+            let mut kept = Kept::default();
+            wanted(&[admitting(good.clone(), json!({}), json!(null))], &mut kept);
+            // What is asked for, one after the other; who gets in, and what is said of it.
+            for (asked, admits, told) in [
+                (json!(["10.0.0.0/8", "2001:db8::/32"]), json!(["10.0.0.0/8", "2001:db8::/32"]), None),
+                (
+                    json!(["10.1.0.0/16", "192.0.2.0/24"]),
+                    json!(["10.1.0.0/16"]),
+                    Some(json!(["10.1.0.0/16"])),
+                ),
+                (json!(["10.1.0.0/33"]), json!(["10.1.0.0/16"]), Some(json!(["10.1.0.0/16"]))),
+                (json!(null), json!(["10.1.0.0/16"]), Some(json!(["10.1.0.0/16"]))),
+                (json!([]), json!([]), None),
+                (json!(["0.0.0.0/0"]), json!([]), Some(json!([]))),
+            ] {
+                let object = admitting(spec.clone(), marks.clone(), asked.clone());
+                let in_the_way = [(key(&object), "nginx is there".to_owned())].into();
+                let found = super::wanted(&[Arc::clone(&object)], &settings(), &kept, &in_the_way);
+                found.forms.values().for_each(|form| kept.accept(form));
+                let form = &found.forms[&key(&object)];
+                let assignment = form.spec.assignment.as_ref().unwrap();
+                let expected = if stays { json!(null) } else { admits };
+                assert_eq!(json!(assignment.allowed_source_ranges), expected, "{what}: {asked}");
+                assert_eq!(found.carried.balancers[0].load_balancer.addresses().len(), 1, "{what}: {asked}");
+                let everyone = || Some(json!(["0.0.0.0/0", "::/0"])).filter(|_| !asked.is_null());
+                let told = if stays { everyone() } else { told };
+                assert_eq!(super::admits(form, &object).map(|ranges| json!(ranges)), told, "{what}: {asked}");
+            }
+        }
+    }
+
+    #[test]
     fn who_has_something_in_its_way_stays_where_it_was() {
         let mut kept = Kept::default();
         let member = |name: &str| json!([{"name": name, "addresses": ["10.0.0.1"], "duty": "Serve"}]);
@@ -318,7 +488,7 @@ mod tests {
             with("other", json!({"addresses": ["192.0.2.20"]}), json!({}), member("o")),
         ];
         let first = wanted(&before, &mut kept);
-        assert_eq!(first.moves, []);
+        assert_eq!(first.changes, []);
         // One moves, with another member, to where it cannot be. It leaves its place to nobody.
         let now = [
             with("lb", json!({"addresses": ["192.0.2.11"], "balance": "random"}), json!({}), member("n")),
@@ -326,10 +496,10 @@ mod tests {
         ];
         let place = key(&now[0]);
         let asked = super::wanted(&now, &settings(), &kept, &BTreeMap::new());
-        assert_eq!(asked.moves, vec![place.clone()]);
+        assert_eq!(asked.changes, vec![place.clone()]);
         let in_the_way = [(place.clone(), "nginx is there".to_owned())].into();
         let found = super::wanted(&now, &settings(), &kept, &in_the_way);
-        assert_eq!(found.moves, []);
+        assert_eq!(found.changes, []);
         assert_eq!(found.refused, in_the_way);
         assert_eq!(found.shared, first.shared, "machines go on sharing the address that it has");
         let (was, is) = (&first.carried.balancers[0], &found.carried.balancers[0]);
@@ -344,29 +514,201 @@ mod tests {
     }
 
     #[test]
-    fn who_has_a_place_keeps_it() {
-        let created = |name: &str, created: &str, address: &str| {
-            let mut object = HaProxyLoadBalancer::clone(&object(name, json!({"addresses": [address]})));
-            object.0.metadata.creation_timestamp = serde_json::from_value(json!(created)).unwrap();
-            Arc::new(object)
-        };
-        let old = |address: &str| created("old", "2026-01-01T00:00:00Z", address);
-        let young = |address: &str| created("young", "2026-01-02T00:00:00Z", address);
-        let order = |mut objects: Vec<Arc<HaProxyLoadBalancer>>, kept: &Kept| -> Vec<String> {
-            sort(&mut objects, kept);
-            objects.iter().map(|object| object.name().to_owned()).collect()
+    fn who_has_a_place_comes_first() {
+        let at = |name: &str, created: &str, address: &str| made(name, created, address, json!([443]));
+        let old = |address: &str| at("old", "2026-01-01", address);
+        let young = |address: &str| at("young", "2026-01-02", address);
+        let order = |objects: &[Arc<HaProxyLoadBalancer>], kept: &Kept| -> Vec<String> {
+            let all = in_order(objects, &settings(), kept, &BTreeMap::new());
+            all.iter().map(|object| object.name().to_owned()).collect()
         };
         let mut kept = Kept::default();
-        let both = vec![young("192.0.2.2"), old("192.0.2.1")];
-        assert_eq!(order(both.clone(), &kept), ["old", "young"]);
+        let both = [young("192.0.2.2"), old("192.0.2.1")];
+        assert_eq!(order(&both, &kept), ["old", "young"]);
         wanted(&both, &mut kept);
-        assert_eq!(order(both, &kept), ["old", "young"]);
+        assert_eq!(order(&both, &kept), ["old", "young"]);
         // It wants what another one has, and is older.
-        assert_eq!(order(vec![young("192.0.2.2"), old("192.0.2.2")], &kept), ["young", "old"]);
+        assert_eq!(order(&[young("192.0.2.2"), old("192.0.2.2")], &kept), ["young", "old"]);
         // What cannot be read stays where it is.
-        assert_eq!(order(vec![young("192.0.2.2"), old("192.0.2.300")], &kept), ["old", "young"]);
-        let newest = created("newest", "2025-01-01T00:00:00Z", "192.0.2.2");
-        assert_eq!(order(vec![newest, young("192.0.2.2")], &kept), ["young", "newest"]);
+        assert_eq!(order(&[young("192.0.2.2"), old("192.0.2.300")], &kept), ["old", "young"]);
+        let newest = at("newest", "2025-01-01", "192.0.2.2");
+        assert_eq!(order(&[newest, young("192.0.2.2")], &kept), ["young", "newest"]);
+    }
+
+    /// One that was made at this day, with these ports or listeners.
+    #[allow(clippy::needless_pass_by_value, reason = "samples are easier to read so")]
+    fn made(name: &str, day: &str, address: &str, listeners: Value) -> Arc<HaProxyLoadBalancer> {
+        let listener = |one: &Value| match one {
+            Value::Number(port) => json!({"port": port, "targetPort": 6443}),
+            other => other.clone(),
+        };
+        let listeners: Vec<Value> = listeners.as_array().unwrap().iter().map(listener).collect();
+        let object = json!({
+            "metadata": {"namespace": "a", "name": name, "generation": 2, "creationTimestamp": format!("{day}T00:00:00Z")},
+            "spec": {"addresses": [address], "assignment": {"loadBalancer": name, "generation": 1, "listeners": listeners}},
+        });
+        Arc::new(serde_json::from_value(object).unwrap())
+    }
+
+    /// What is in the way on a machine where another program has a port.
+    fn obstacles(wanted: &Wanted, taken: Option<u16>) -> Obstacles {
+        let addresses = wanted.balancers.iter().flat_map(|one| one.load_balancer.addresses());
+        let taken =
+            addresses.filter_map(|address| Some((SocketAddr::new(*address, taken?), "nginx".to_owned())));
+        let look = Look { families: Family::ALL.into(), taken: taken.collect(), ..Look::default() };
+        let problems = next(wanted, &look, &Memory::default(), SystemTime::UNIX_EPOCH).problems;
+        problems.into_iter().map(|(id, problem)| (id, problem.to_string())).collect()
+    }
+
+    /// Where each is after a round, and all of whom something is told. Who has no place is nowhere.
+    fn round(
+        objects: &[Arc<HaProxyLoadBalancer>],
+        kept: &mut Kept,
+        taken: Option<u16>,
+    ) -> (BTreeMap<String, Vec<u16>>, Vec<String>) {
+        let held = Mutex::new(std::mem::take(kept));
+        let ask = |wanted: Wanted| ready(Ok(obstacles(&wanted, taken)));
+        let found = decide(objects, &settings(), &held, ask).now_or_never().unwrap();
+        *kept = held.into_inner().unwrap();
+        let out = obstacles(&found.carried, taken);
+        let mut places = BTreeMap::new();
+        for balancer in &found.carried.balancers {
+            let is_out = out.contains_key(&balancer.id);
+            let ports = balancer.load_balancer.listeners().iter().map(Listener::port);
+            places.insert(balancer.id.name.clone(), ports.filter(|_| !is_out).collect());
+        }
+        let is_in = |form: &&HaProxyLoadBalancer| !out.contains_key(&BalancerId::new("a", form.name()));
+        found.forms.values().filter(is_in).for_each(|form| kept.accept(form));
+        let told: BTreeSet<String> =
+            found.refused.into_keys().map(|place| place.1).chain(out.into_keys().map(|id| id.name)).collect();
+        (places, told.into_iter().collect())
+    }
+
+    #[test]
+    fn nobody_who_is_carried_loses_its_place() {
+        let checked = json!([{"port": 443, "targetPort": 6443, "healthCheck": {"intervalSeconds": 7}}]);
+        // Each has an older one that comes to it, or is carried itself.
+        for (what, before, now, taken, places, told) in [
+            (
+                "another check is no reason to lose a place to one who waits for it",
+                vec![("a", json!([443]))],
+                vec![("a", checked), ("b", json!([443]))],
+                None,
+                json!({"a": [443], "b": []}),
+                vec!["b"],
+            ),
+            (
+                "nor is another target",
+                vec![("a", json!([443]))],
+                vec![("a", json!([{"port": 443, "targetPort": 7443}])), ("b", json!([443]))],
+                None,
+                json!({"a": [443], "b": []}),
+                vec!["b"],
+            ),
+            (
+                "one listener more, or less, is had while somebody waits for what is there",
+                vec![("a", json!([443, 80]))],
+                vec![("a", json!([443, 81])), ("b", json!([443]))],
+                None,
+                json!({"a": [443, 81], "b": []}),
+                vec!["b"],
+            ),
+            (
+                "who cannot move stays, and who waits for its place goes on waiting",
+                vec![("a", json!([443]))],
+                vec![("a", json!([82])), ("b", json!([443]))],
+                Some(82),
+                json!({"a": [443], "b": []}),
+                vec!["a", "b"],
+            ),
+            (
+                "who cannot move stays, and so does who was to come after it",
+                vec![("a", json!([80])), ("b", json!([81]))],
+                vec![("a", json!([82])), ("b", json!([80]))],
+                Some(82),
+                json!({"a": [80], "b": [81]}),
+                vec!["a", "b"],
+            ),
+            (
+                "two may change places",
+                vec![("a", json!([80])), ("b", json!([81]))],
+                vec![("a", json!([81])), ("b", json!([80]))],
+                None,
+                json!({"a": [81], "b": [80]}),
+                vec![],
+            ),
+        ] {
+            let day = |name: &str| if name == "b" { "2026-01-01" } else { "2026-01-02" };
+            let all = |list: Vec<(&str, Value)>| -> Vec<Arc<HaProxyLoadBalancer>> {
+                list.into_iter().map(|(name, ports)| made(name, day(name), "192.0.2.1", ports)).collect()
+            };
+            let mut kept = Kept::default();
+            round(&all(before), &mut kept, taken);
+            let now = all(now);
+            for _ in 0..2 {
+                let (found, found_told) = round(&now, &mut kept, taken);
+                assert_eq!(
+                    (json!(found), &found_told),
+                    (places.clone(), &told.iter().map(ToString::to_string).collect()),
+                    "{what}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn nobody_moves_where_it_is_not_known_what_is_in_the_way() {
+        let all = |a: u16, b: u16, c: u16| {
+            [("a", a), ("b", b), ("c", c)]
+                .map(|(name, port)| made(name, "2026-01-01", "192.0.2.1", json!([port])))
+        };
+        let mut kept = Kept::default();
+        let before = all(80, 81, 82);
+        let first = wanted(&before, &mut kept);
+        let held = Mutex::new(kept);
+        let now = all(90, 81, 92);
+        let asked = Cell::new(0);
+        let silent = |_| {
+            asked.set(asked.get() + 1);
+            ready(Err("it is silent".to_owned()))
+        };
+        let found = decide(&now, &settings(), &held, silent).now_or_never().unwrap();
+        assert_eq!(found.carried.balancers, first.carried.balancers);
+        let words = "It stays as it is, since nobody knows what is in its way: it is silent".to_owned();
+        assert_eq!(found.refused, [(key(&now[0]), words.clone()), (key(&now[2]), words)].into());
+        assert_eq!(asked.get(), 1, "one answer is enough");
+        // Who stays needs no answer.
+        let found = decide(&before, &settings(), &held, silent).now_or_never().unwrap();
+        assert_eq!((asked.get(), found.refused.len()), (1, 0));
+    }
+
+    #[test]
+    fn nobody_who_is_carried_loses_its_number() {
+        let numbered = |name: &str, day: &str, address: &str, number: u8| {
+            let mut object = HaProxyLoadBalancer::clone(&made(name, day, address, json!([443])));
+            object.0.spec.virtual_router_id = Some(number);
+            Arc::new(object)
+        };
+        let a = |address: &str, number| numbered("a", "2026-01-02", address, number);
+        let b = |address: &str, number| numbered("b", "2026-01-01", address, number);
+        for (what, now) in [
+            ("an older one wants it", [a("192.0.2.1", 7), b("192.0.2.2", 7)]),
+            ("who has it is refused another", [a("192.0.2.3", 8), b("192.0.2.2", 7)]),
+        ] {
+            let mut kept = Kept::default();
+            let third = numbered("c", "2026-01-03", "192.0.2.9", 8);
+            let with = |two: [Arc<HaProxyLoadBalancer>; 2]| {
+                two.into_iter().chain([Arc::clone(&third)]).collect::<Vec<_>>()
+            };
+            let before = wanted(&with([a("192.0.2.1", 7), b("192.0.2.2", 6)]), &mut kept);
+            let held = Mutex::new(kept);
+            let ask = |wanted: Wanted| ready(Ok(obstacles(&wanted, None)));
+            let found = decide(&with(now), &settings(), &held, ask).now_or_never().unwrap();
+            let by_address = |all: &ToCarry| -> BTreeMap<IpAddr, SharedAddress> {
+                all.shared.iter().map(|one| (one.address(), one.clone())).collect()
+            };
+            assert_eq!(by_address(&found), by_address(&before), "{what}");
+        }
     }
 
     #[test]

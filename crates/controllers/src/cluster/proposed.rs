@@ -36,6 +36,7 @@ pub struct ProposedClusters {
 
 type Cluster = Thing<ClusterSpec, ProposedStatus>;
 type Plane = Thing<ControlPlaneSpec, ProposedStatus>;
+type Network = Thing<NetworkSpec, ProposedStatus>;
 
 /// What of an infrastructure cluster matters here.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
@@ -88,13 +89,9 @@ impl ProposedClusters {
             planes: Kinds::new(self.client.clone(), namespace, move |_, _, plane: &Plane| {
                 all_of(&by_plane, plane.namespace(), &of_plane);
             }),
-            networks: Kinds::new(
-                self.client.clone(),
-                namespace,
-                move |_, _, network: &Thing<NetworkSpec, ProposedStatus>| {
-                    all_of(&by_network, network.namespace(), &of_network);
-                },
-            ),
+            networks: Kinds::new(self.client.clone(), namespace, move |_, _, network: &Network| {
+                all_of(&by_network, network.namespace(), &of_network);
+            }),
             balancers: Kinds::new(self.client.clone(), namespace, move |_, _, balancer: &LoadBalancer| {
                 all_of(&by_balancer, balancer.namespace(), &of_balancer);
             }),
@@ -288,7 +285,7 @@ impl Context {
         missing: &[Place],
         (clusters, cluster): (&Shelf<ClusterSpec, ProposedStatus>, &Cluster),
         (planes, plane): (&Shelf<ControlPlaneSpec, ProposedStatus>, &Plane),
-        network: Option<(&Shelf<NetworkSpec, ProposedStatus>, &Thing<NetworkSpec, ProposedStatus>)>,
+        network: Option<(&Shelf<NetworkSpec, ProposedStatus>, &Network)>,
     ) -> Result<(), String> {
         for place in missing {
             match (place, network) {

@@ -244,13 +244,12 @@ async fn control_planes_make_machines_that_are_held_from_the_start() {
         metadata["labels"]["loadbalancer.cluster.x-k8s.io/name"] = json!(balancer);
         metadata["labels"]["cluster.x-k8s.io/cluster-name"] = json!("c");
         metadata["labels"]["cluster.x-k8s.io/control-plane"] = json!("");
-        let infrastructure =
-            json!({"apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "LabMachine"});
         let reference =
             json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabMachine", "name": name});
-        machine["metadata"] = json!({"name": name});
-        machine["spec"] = json!({});
-        scene.apply(machine);
+        scene.apply(json!({
+            "apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "LabMachine",
+            "metadata": {"name": name}, "spec": {},
+        }));
         scene.apply(json!({
             "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Machine", "metadata": metadata,
             "spec": {"clusterName": "c", "bootstrap": {"dataSecretName": "none"}, "infrastructureRef": reference},

@@ -68,8 +68,10 @@ fn who_turns_unhealthy_gets_nothing_new() {
     let wanted = wanted(vec![balancer("api", &[V4], vec![readyz()], open(), vec![member(1), member(2)])]);
     proxy.settle(&wanted);
     backends[0].set_status(500);
-    let seen = proxy.until(&wanted, "member-1", MemberState::Adding);
-    assert!(seen.check.starts_with("Layer7 wrong status 500"), "{}", seen.check);
+    proxy.until(&wanted, "member-1", MemberState::Adding);
+    eventually("what is wrong is told", || {
+        member_of(&proxy.apply(&wanted), "member-1").check.starts_with("Layer7 wrong status 500")
+    });
     let before = backends[0].served();
     for _ in 0..50 {
         assert_eq!(ask(&lab.inside, V4, 443).unwrap(), "member-2");

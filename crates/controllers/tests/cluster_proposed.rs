@@ -346,13 +346,14 @@ async fn a_mismatch_changes_nothing() {
 /// The same agents and the same `HAProxy`, under the proposal's names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn machines_with_haproxy_carry_it() {
-    let mut scene = Scene::new("proposed-haproxy").await;
     let [carrier, visitor, member] = ["carrier", "client", "member"].map(Host::new);
     link(&visitor, &["192.0.2.10/24"], &carrier, &["192.0.2.1/24"]);
     link(&member, &["10.9.0.2/24"], &carrier, &["10.9.0.1/24"]);
     let _backend = Backend::start(&member, 6443);
     let scratch = Scratch::new().unwrap();
     let _leash = Leash::new(scratch.path());
+    // It ends before that: an agent that is still there would start HAProxy again.
+    let mut scene = Scene::new("proposed-haproxy").await;
     let settings = Settings::new(scratch.path());
     let machine = Namespace::run(&carrier, || Carrier::start(settings)).unwrap();
     let mut selection = Selection::usual();

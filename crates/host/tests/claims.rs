@@ -35,6 +35,7 @@ fn here(listening: &[Listening]) -> Here {
         name: name.to_owned(),
         master: None,
         is_loopback: name == "lo",
+        is_veth: false,
         addresses: addresses.iter().map(|text| ip(text)).collect(),
     };
     let all = [
@@ -341,6 +342,7 @@ fn any_here() -> impl Strategy<Value = Here> {
                 name: name.to_owned(),
                 master: parts.contains(&name).then_some(9),
                 is_loopback: name == "lo",
+                is_veth: false,
                 addresses: places
                     .iter()
                     .filter(|(on, _)| *on == name)

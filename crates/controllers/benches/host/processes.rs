@@ -77,10 +77,10 @@ pub(crate) fn run_ours(kubeconfig: &str, mode: Mode, both: bool) {
         }
     };
     run(on_node, async move {
-        let (client, known) = (client(Path::new(kubeconfig)).await, Known::default());
-        let agent = NodeAgent::new(client.clone(), machine, agent, known.clone()).run(told);
+        let known = Known::new(client(Path::new(kubeconfig)).await);
+        let agent = NodeAgent::new(machine, agent, known.clone()).run(told);
         if both {
-            tokio::join!(agent, HostController::new(client, controller, known).run());
+            tokio::join!(agent, HostController::new(controller, known).run());
         } else {
             agent.await;
         }

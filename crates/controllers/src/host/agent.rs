@@ -6,28 +6,28 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::watcher;
+use kube::runtime::watcher::{Config, Event};
 use kube::{Client, ResourceExt};
 use portcullis_host::Machine;
 use portcullis_host::claims::{Claim, Claims, Here, Listening, Name, Policy, Port};
 use portcullis_host::datapath::{self, Datapath, Frontend, Mode, Others, Place, Synced};
-use portcullis_host::interfaces::{Interface, Interfaces};
+use portcullis_host::interfaces::{Interface, Interfaces, is_of_link};
 use portcullis_kube_api::host::{NodeDatapath, NodeInterface, NodeReport, wants_host};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
-use super::asked::{Serving, Slice, Slices, claim, is_local};
-use super::controller::{event_version, watched};
+use super::asked::{Serving, Slice, claim, is_local};
 use super::doubt::Doubt;
+use super::endpoints::Endpoints;
 use super::health::Health;
-use super::known::Known;
+use super::known::{Known, watched};
 use super::others::{Noted, claim_of_others};
-use super::told::{Told, version};
+use super::told::{Item, Told, event_version, version};
 use super::traffic::Traffic;
 use crate::pause::pause;
 
@@ -64,7 +64,6 @@ const TELL_AGAIN: Duration = Duration::from_secs(60);
 /// Looks after one node.
 #[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
 pub struct NodeAgent {
-    client: Client,
     machine: Machine,
     settings: AgentSettings,
     known: Known,
@@ -74,12 +73,14 @@ pub struct NodeAgent {
 /// What is heard of.
 #[allow(clippy::large_enum_variant, reason = "one at a time is passed on, and none is kept")]
 enum Heard {
-    Service(watcher::Event<Service>),
-    Slice(watcher::Event<EndpointSlice>),
-    ApiServer(watcher::Event<EndpointSlice>),
+    Service(Event<Item<Service>>),
+    Slice(Event<Item<Slice>>),
+    ApiServer(Event<Item<EndpointSlice>>),
     Interfaces,
     Others(Others),
     Time,
+    /// Nothing more will be told of these.
+    Ended(&'static str),
 }
 
 /// Which Services are concerned by what was heard.
@@ -101,11 +102,9 @@ impl Concerned {
 struct Agent {
     machine: Machine,
     settings: AgentSettings,
-    known: Known,
     services: Told<Service>,
     others: Noted<Claim>,
-    slices: Told<Slice>,
-    by_service: Slices,
+    endpoints: Endpoints,
     api_server: Told<EndpointSlice>,
     interfaces: watch::Receiver<Interfaces>,
     listening: BTreeSet<Listening>,
@@ -115,8 +114,6 @@ struct Agent {
     health: Health,
     /// Whether there is nothing in the packet filters.
     is_bare: bool,
-    /// The interfaces where packets were to be filtered, the last time.
-    filtered: Vec<datapath::Interface>,
     /// Everything is to be said anew.
     whole: bool,
     /// Until when nothing is tried, and how often in a row it failed.
@@ -135,9 +132,9 @@ struct Agent {
 }
 
 impl NodeAgent {
-    /// Looks after this machine so. What it has to know is shared with whoever else has `known`.
-    pub fn new(client: Client, machine: Machine, settings: AgentSettings, known: Known) -> Self {
-        NodeAgent { client, machine, settings, known, traffic: Traffic::default() }
+    /// Looks after this machine so. What it has to know is read once for all who have `known`.
+    pub fn new(machine: Machine, settings: AgentSettings, known: Known) -> Self {
+        NodeAgent { machine, settings, known, traffic: Traffic::default() }
     }
 
     /// What comes to Services at its addresses, while it is looked after.
@@ -145,9 +142,10 @@ impl NodeAgent {
         self.traffic.clone()
     }
 
-    /// Does so until it is dropped. What is in the packet filters stays. `told` hears whether they are as they should be.
+    /// Does so until it is dropped. What is in the packet filters stays. `told` hears whether they are as they should be. It ends by
+    /// itself only where it is not told any more what to do.
     pub async fn run(self, told: impl Fn(Result<(), String>)) {
-        let NodeAgent { client, machine, settings, known, traffic } = self;
+        let NodeAgent { machine, settings, known, traffic } = self;
         let counts = settings.mode != Mode::None && !settings.observe;
         let counting = traffic.follow(machine.clone());
         let counting = async move {
@@ -156,23 +154,20 @@ impl NodeAgent {
             }
         };
         let (report, reported) = watch::channel(NodeReport::default());
-        let telling = tell(client.clone(), settings.clone(), reported);
+        let telling = tell(known.client.clone(), settings.clone(), reported);
         let policy = settings.policy.clone();
         let agent = Agent {
             interfaces: machine.interfaces(),
             health: Health::new(machine.clone()),
             machine,
-            known,
             services: Told::default(),
             others: Noted::default(),
-            slices: Told::default(),
-            by_service: HashMap::new(),
+            endpoints: Endpoints::default(),
             api_server: Told::default(),
             listening: BTreeSet::new(),
             claims: Claims::new(policy, Here::default()),
             placed: HashMap::new(),
             is_bare: true,
-            filtered: Vec::new(),
             whole: true,
             pause: None,
             failures: 0,
@@ -184,12 +179,19 @@ impl NodeAgent {
             report,
             settings,
         };
-        tokio::join!(agent.follow(client, told), telling, counting);
+        let beside = async {
+            tokio::join!(telling, counting);
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = agent.follow(known, told) => {}
+            () = beside => {}
+        }
     }
 }
 
 impl Agent {
-    async fn follow(mut self, client: Client, told: impl Fn(Result<(), String>)) {
+    async fn follow(mut self, known: Known, told: impl Fn(Result<(), String>)) {
         let interfaces = stream::unfold(self.interfaces.clone(), |mut interfaces| async {
             interfaces.changed().await.ok().map(|()| (Heard::Interfaces, interfaces))
         });
@@ -197,15 +199,17 @@ impl Agent {
             sleep(LOOK).await;
             Some((Heard::Time, ()))
         });
-        let api_server = watcher::Config::default().labels("kubernetes.io/service-name=kubernetes");
+        let api_server = Config::default().labels("kubernetes.io/service-name=kubernetes");
         let mut heard = vec![
-            watched(Api::all(client.clone()), watcher::Config::default(), Heard::Service),
-            watched(Api::namespaced(client.clone(), "default"), api_server, Heard::ApiServer),
+            known.services().map(Heard::Service).chain(ended("Services")).boxed(),
+            watched(Api::namespaced(known.client.clone(), "default"), api_server)
+                .map(Heard::ApiServer)
+                .boxed(),
             interfaces.boxed(),
             time.boxed(),
         ];
         if self.settings.mode == Mode::Nftables {
-            heard.push(watched(Api::all(client), watcher::Config::default(), Heard::Slice));
+            heard.push(known.slices().map(Heard::Slice).chain(ended("endpoints")).boxed());
         }
         let mut heard = stream::select_all(heard);
         self.look().await;
@@ -217,10 +221,18 @@ impl Agent {
                 heard.extend(self.others().await);
             }
             let mut concerned = Concerned::default();
-            self.take(first, &mut concerned).await;
             // What came meanwhile is done together.
-            while let Some(Some(next)) = heard.next().now_or_never() {
-                self.take(next, &mut concerned).await;
+            let mut next = Some(first);
+            while let Some(one) = next {
+                if let Heard::Ended(what) = one {
+                    error!(
+                        what,
+                        "nothing is told of them any more, so that packet filters cannot be kept right"
+                    );
+                    return;
+                }
+                self.take(one, &mut concerned).await;
+                next = heard.next().now_or_never().flatten();
             }
             if self.is_complete() {
                 self.act(concerned).await;
@@ -262,7 +274,7 @@ impl Agent {
 
     /// Whether enough is known to do anything: what is not known yet would be taken away.
     fn is_complete(&self) -> bool {
-        let endpoints = self.settings.mode != Mode::Nftables || self.slices.is_complete();
+        let endpoints = self.settings.mode != Mode::Nftables || self.endpoints.is_complete();
         self.services.is_complete() && endpoints && self.api_server.is_complete()
     }
 
@@ -283,7 +295,7 @@ impl Agent {
                     }
                     concerned.moved.extend(moved);
                 }
-                for news in self.services.take_known(event, &self.known, is_ours) {
+                for news in self.services.take(event, is_ours) {
                     let service = self.services.get(&news.name);
                     let asks_as_before = news.before.as_ref().zip(service).is_some_and(|(before, now)| {
                         before.spec == now.spec && before.metadata.annotations == now.metadata.annotations
@@ -299,23 +311,7 @@ impl Agent {
                     concerned.asking.insert(news.name);
                 }
             }
-            Heard::Slice(event) => {
-                for news in self.slices.read(event, |_, slice| Slice::read(&slice).map(Arc::new)) {
-                    if let Some(before) = &news.before {
-                        if let Some(slices) = self.by_service.get_mut(&before.service) {
-                            slices.remove(&news.name);
-                            if slices.is_empty() {
-                                self.by_service.remove(&before.service);
-                            }
-                        }
-                        concerned.asking.insert(Arc::clone(&before.service));
-                    }
-                    let Some(slice) = self.slices.get(&news.name) else { continue };
-                    let slices = self.by_service.entry(Arc::clone(&slice.service)).or_default();
-                    slices.insert(news.name, Arc::clone(slice));
-                    concerned.asking.insert(Arc::clone(&slice.service));
-                }
-            }
+            Heard::Slice(event) => concerned.asking.extend(self.endpoints.take(event)),
             Heard::ApiServer(event) => {
                 self.api_server.take(event, |_| true);
                 concerned.moved.extend(self.move_to());
@@ -330,6 +326,7 @@ impl Agent {
                 self.doubt.hear(others);
                 self.read_anew().await;
             }
+            Heard::Ended(_) => {}
         }
     }
 
@@ -377,7 +374,7 @@ impl Agent {
     fn frontends(&self, name: &Name, addresses: &BTreeSet<IpAddr>) -> Vec<Frontend> {
         let Some(service) = self.services.get(name) else { return Vec::new() };
         let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
-        let serving = Serving { cluster, node, service, slices: self.by_service.get(name) };
+        let serving = Serving { cluster, node, service, slices: self.endpoints.of(name) };
         serving.frontends(addresses)
     }
 
@@ -390,8 +387,6 @@ impl Agent {
         if self.pause.is_some_and(|until| Instant::now() < until) {
             return;
         }
-        // In this mode packets are filtered on the interfaces themselves.
-        self.whole |= self.settings.mode == Mode::Filter && self.filtered != self.outside();
         let done = if self.whole { self.sync_all().await } else { self.change(concerned).await };
         match done {
             Ok(in_force) => {
@@ -401,7 +396,7 @@ impl Agent {
                 (self.pause, self.failures, self.whole) = (None, 0, false);
                 self.tell(NodeDatapath {
                     mode: word(self.settings.mode).to_owned(),
-                    interfaces: in_force,
+                    interfaces: self.named(in_force),
                     up_to: self.up_to.filter(|_| self.settings.mode != Mode::None),
                     problem: None,
                 });
@@ -444,8 +439,7 @@ impl Agent {
             info!(frontends = all.len(), ?mode, "this would be in the packet filters of this node");
             return Ok(BTreeSet::new());
         }
-        self.filtered = self.outside();
-        let (interfaces, count) = (self.filtered.clone(), all.len());
+        let (interfaces, count) = (self.outside(), all.len());
         let done = self
             .machine
             .datapath(move |datapath| {
@@ -520,15 +514,28 @@ impl Agent {
             }
             return Ok(BTreeSet::new());
         }
+        // In mode `filter` packets are filtered on the interfaces themselves, which come and go with pods.
+        let interfaces = self.outside();
         let change = move |datapath: &mut Datapath| {
+            datapath.filter_on(&interfaces);
             but_for_flows(datapath.change(come, gone))?;
             Ok(in_force(datapath))
         };
         self.machine.datapath(change).await
     }
 
+    /// The interfaces that are told of, of those where packets are filtered.
+    fn named(&self, mut in_force: BTreeSet<String>) -> BTreeSet<String> {
+        let here = &self.claims.here().interfaces;
+        for one in here.iter().filter(|one| one.seems_to_lead_to_a_pod()) {
+            in_force.remove(&one.name);
+        }
+        in_force
+    }
+
     /// The interfaces through which packets come from elsewhere. Those that are a part of a bridge or a bond, too: a switch
-    /// in the kernel may forward packets that nothing else sees.
+    /// in the kernel may forward packets that nothing else sees. And those that lead to pods under names that nobody knows: by
+    /// what the kernel tells, one may as well lead to where everything comes from.
     fn outside(&self) -> Vec<datapath::Interface> {
         let selection = &self.settings.policy.selection;
         let interfaces = self.claims.here().interfaces.iter();
@@ -551,7 +558,7 @@ impl Agent {
                 .filter(|port| *port > 0);
             let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
             let ready = service.map_or(0, |service| {
-                Serving { cluster, node, service, slices: self.by_service.get(name) }.ready_here()
+                Serving { cluster, node, service, slices: self.endpoints.of(name) }.ready_here()
             });
             self.health.set(name, port, ready).await;
         }
@@ -575,6 +582,11 @@ impl Agent {
             differs
         });
     }
+}
+
+/// Tells that there is nothing more to be told.
+fn ended(what: &'static str) -> impl Stream<Item = Heard> {
+    stream::once(std::future::ready(Heard::Ended(what)))
 }
 
 /// Which start of the kernel this is.
@@ -625,14 +637,6 @@ fn reported(interfaces: &Interfaces) -> BTreeMap<String, NodeInterface> {
     told.collect()
 }
 
-/// Whether an address is only known on one link.
-fn is_of_link(address: &IpAddr) -> bool {
-    match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => address.is_unicast_link_local(),
-    }
-}
-
 /// The interfaces that a node told of.
 pub(super) fn interfaces(report: &NodeReport) -> Interfaces {
     let all = (1..).zip(&report.interfaces).map(|(index, (name, told))| {
@@ -641,6 +645,7 @@ pub(super) fn interfaces(report: &NodeReport) -> Interfaces {
             // Of which one does not matter.
             master: told.is_part.then_some(0),
             is_loopback: told.is_loopback,
+            is_veth: false,
             addresses: told.addresses.clone(),
         };
         (index, interface)
@@ -683,8 +688,8 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
     let nodes: Api<Node> = Api::all(client);
     let name = NodeReport::name(&settings.node);
     let (mut failures, mut uid) = (0_u32, None);
-    let own = watcher::Config::default().fields(&format!("metadata.name={name}"));
-    let mut own = watched(api.clone(), own, |event| event);
+    let own = Config::default().fields(&format!("metadata.name={name}"));
+    let mut own = watched(api.clone(), own);
     loop {
         // What is not known yet is not told: others would take addresses away.
         if report.wait_for(|report| !report.datapath.mode.is_empty()).await.is_err() {
@@ -721,17 +726,10 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
 }
 
 /// Waits until somebody deletes or changes an object that has this version.
-async fn undone(events: &mut BoxStream<'static, watcher::Event<ConfigMap>>, written: Option<u64>) {
+async fn undone(events: &mut BoxStream<'static, Event<Item<ConfigMap>>>, written: Option<u64>) {
     while let Some(event) = events.next().await {
-        match event {
-            watcher::Event::Apply(found)
-            | watcher::Event::InitApply(found)
-            | watcher::Event::Delete(found)
-                if version(&found) > written =>
-            {
-                return;
-            }
-            _ => {}
+        if event_version(&event) > written {
+            return;
         }
     }
     std::future::pending::<()>().await;

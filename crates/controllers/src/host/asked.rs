@@ -1,6 +1,6 @@
 //! What a Service asks of a node.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +14,8 @@ use portcullis_host::datapath::{ClientAddress, Frontend, Place};
 use portcullis_host::interfaces::Entry;
 use portcullis_kube_api::host::{LISTEN_ADDRESSES, NODE_PORTS};
 use portcullis_kube_api::source_ranges;
+
+use super::told::Item;
 
 /// For how long a client keeps its endpoint, where a Service does not say.
 const USUAL_AFFINITY: i32 = 10_800;
@@ -125,11 +127,8 @@ pub(super) fn limits(service: &Service) -> bool {
     admission(service).map_or(true, |admission| !admission.ranges.ranges().is_empty())
 }
 
-/// Endpoints of Services, by the name of the Service and of the slice.
-pub(super) type Slices = HashMap<Name, BTreeMap<Name, Arc<Slice>>>;
-
 /// What is kept of a slice of endpoints.
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 pub(super) struct Slice {
     /// Whose they are.
     pub(super) service: Name,
@@ -138,8 +137,8 @@ pub(super) struct Slice {
     endpoints: Vec<End>,
 }
 
-#[derive(Debug)]
-struct End {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct End {
     addresses: Vec<IpAddr>,
     node: Option<Box<str>>,
     is_ready: bool,
@@ -148,7 +147,20 @@ struct End {
 }
 
 impl Slice {
-    pub(super) fn read(slice: &EndpointSlice) -> Option<Self> {
+    /// What is kept of one, under its name. One that is of no Service is of no interest.
+    pub(super) fn item(slice: EndpointSlice) -> Item<Self> {
+        let read = Self::read(&slice).map(Arc::new);
+        let Item { name, version, .. } = Item::lean(slice);
+        Item { name, version, object: read }
+    }
+
+    /// Its endpoints that are on a node, and ready.
+    pub(super) fn ready_on(&self, node: &str) -> impl Iterator<Item = &End> {
+        let here = move |endpoint: &&End| endpoint.is_ready && endpoint.node.as_deref() == Some(node);
+        self.endpoints.iter().filter(here)
+    }
+
+    fn read(slice: &EndpointSlice) -> Option<Self> {
         let ports = slice.ports.iter().flatten().filter_map(|port| {
             let name = port.name.as_deref().unwrap_or_default();
             Some((Box::from(name), u16::try_from(port.port?).ok()?))
@@ -273,10 +285,7 @@ impl Serving<'_> {
 
     /// How many endpoints of the Service are on this node and ready, as its health check tells.
     pub(super) fn ready_here(&self) -> usize {
-        let slices = self.slices.into_iter().flatten().map(|(_, slice)| slice);
-        let here = slices
-            .flat_map(|slice| &slice.endpoints)
-            .filter(|endpoint| endpoint.is_ready && endpoint.node.as_deref() == Some(self.node));
+        let here = self.slices.into_iter().flatten().flat_map(|(_, slice)| slice.ready_on(self.node));
         let addresses: BTreeSet<&IpAddr> = here.filter_map(|endpoint| endpoint.addresses.first()).collect();
         addresses.len()
     }
@@ -288,7 +297,7 @@ pub(super) fn is_local(spec: &ServiceSpec) -> bool {
 }
 
 /// Which Service endpoints are of.
-pub(super) fn service_of(slice: &EndpointSlice) -> Option<Name> {
+fn service_of(slice: &EndpointSlice) -> Option<Name> {
     let service = slice.labels().get("kubernetes.io/service-name")?;
     Some(Name::from(format!("{}/{service}", slice.namespace().unwrap_or_default())))
 }

@@ -6,13 +6,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use futures_util::stream::{self, BoxStream, StreamExt};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, LoadBalancerIngress, Node, Service};
-use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
-use kube::runtime::{WatchStreamExt, watcher};
+use kube::runtime::watcher::{Config, Event};
 use kube::{Client, ResourceExt};
 use portcullis_host::claims::{Claim, Claims, Here, Name, Policy};
 use portcullis_host::datapath::Mode;
@@ -21,15 +20,15 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use super::agent::{interfaces, read_listening};
-use super::asked::{addresses, claim, ingress, is_local, limits, name};
+use super::asked::{Slice, addresses, claim, ingress, is_local, limits, name};
 use super::endpoints::Endpoints;
-use super::known::Known;
+use super::known::{Known, watched};
 use super::others::{Noted, claim_of_others};
-use super::told::{Told, version};
-use super::verdict::{Given, Verdict, taken_back, verdict};
+use super::told::{Item, Told, event_version, version};
+use super::verdict::{Given, Verdict, decided_on, taken_back, untimed, verdict};
 use crate::events::{Events, Weight};
 use crate::pause::pause;
 
@@ -59,9 +58,6 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 /// less often from then on.
 const OFTEN: usize = 5;
 
-/// So many objects are listed at a time: each page is there twice, as it came and as it was read.
-const PAGE: u32 = 100;
-
 /// So many statuses are written at a time: the first need not wait for all others.
 const AT_ONCE: usize = 16;
 const WITHIN: Duration = Duration::from_secs(30);
@@ -72,7 +68,6 @@ const LATE: Duration = Duration::from_secs(10);
 /// Gives Services addresses of nodes.
 #[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
 pub struct HostController {
-    client: Client,
     settings: HostSettings,
     known: Known,
 }
@@ -80,22 +75,32 @@ pub struct HostController {
 /// What is heard of.
 #[allow(clippy::large_enum_variant, reason = "one at a time is passed on, and none is kept")]
 enum Heard {
-    Service(watcher::Event<Service>),
-    Report(watcher::Event<ConfigMap>),
-    Node(watcher::Event<Node>),
-    Slice(watcher::Event<EndpointSlice>),
+    Service(Event<Item<Service>>),
+    Report(Event<Item<ConfigMap>>),
+    Node(Event<Item<Node>>),
+    Slice(Event<Item<Slice>>),
     /// A status was written.
-    Wrote(Name, Result<Box<Service>, kube::Error>),
+    Wrote(Written, Result<Box<Service>, kube::Error>),
     /// It is time to try again.
     Again(Name),
     /// It is time to see whose packet filters are late.
     Late,
+    /// Nothing more will be told of these.
+    Ended(&'static str),
+}
+
+/// What was written.
+struct Written {
+    name: Name,
+    /// The version on which that was decided.
+    on: Option<u64>,
+    /// What it was, as a number.
+    patch: u64,
 }
 
 struct Controller {
     client: Client,
     settings: HostSettings,
-    known: Known,
     services: Told<Service>,
     others: Noted<Claim>,
     /// Services that were ours: what is to be written so that nothing is said of them.
@@ -109,11 +114,13 @@ struct Controller {
     /// Since when packet filters do not know what a Service with ranges asks for, and whether it is looked at these again.
     behind: HashMap<Name, Instant>,
     looks_again: bool,
+    /// Whether it was said that the API does not keep what is written.
+    said_not_kept: bool,
     /// Services whose status is being written, or waits to be looked at.
     busy: BTreeSet<Name>,
     failures: HashMap<Name, u32>,
-    /// The addresses that were written last, as a number, and when somebody else changed that.
-    written: HashMap<Name, u64>,
+    /// What was written last and the addresses that it gave, as numbers, and when somebody else changed these.
+    written: HashMap<Name, (u64, u64)>,
     undone: HashMap<Name, Vec<Instant>>,
     /// What Services ask for, as a number, and by which version they came to do so.
     asked: HashMap<Name, (u64, Option<u64>)>,
@@ -141,14 +148,15 @@ struct Said {
 }
 
 impl HostController {
-    /// Gives Services addresses so. What it has to know is shared with whoever else has `known`.
-    pub fn new(client: Client, settings: HostSettings, known: Known) -> Self {
-        HostController { client, settings, known }
+    /// Gives Services addresses so. What it has to know is read once for all who have `known`.
+    pub fn new(settings: HostSettings, known: Known) -> Self {
+        HostController { settings, known }
     }
 
-    /// Does so until it is dropped.
+    /// Does so until it is dropped. It ends by itself only where it is not told any more what to do.
     pub async fn run(self) {
-        let HostController { client, settings, known } = self;
+        let HostController { settings, known } = self;
+        let client = known.client.clone();
         let (sender, receiver) = mpsc::unbounded_channel();
         let own = stream::unfold(receiver, |mut receiver| async {
             receiver.recv().await.map(|heard| (heard, receiver))
@@ -156,16 +164,15 @@ impl HostController {
         let reports = Api::namespaced(client.clone(), &settings.namespace);
         let heard = vec![
             own.boxed(),
-            watched(Api::all(client.clone()), watcher::Config::default(), Heard::Service),
-            watched(reports, watcher::Config::default().labels(NODE_LABEL), Heard::Report),
-            watched(Api::all(client.clone()), watcher::Config::default(), Heard::Node),
-            watched(Api::all(client.clone()), watcher::Config::default(), Heard::Slice),
+            known.services().map(Heard::Service).chain(ended("Services")).boxed(),
+            watched(reports, Config::default().labels(NODE_LABEL)).map(Heard::Report).boxed(),
+            watched(Api::all(client.clone()), Config::default()).map(Heard::Node).boxed(),
+            known.slices().map(Heard::Slice).chain(ended("endpoints")).boxed(),
         ];
         let controller = Controller {
             events: Events::new(client.clone(), "host-controller", &settings.host),
             client,
             settings,
-            known,
             services: Told::default(),
             others: Noted::default(),
             given_up: Noted::default(),
@@ -176,6 +183,7 @@ impl HostController {
             waiting: BTreeSet::new(),
             behind: HashMap::new(),
             looks_again: false,
+            said_not_kept: false,
             busy: BTreeSet::new(),
             failures: HashMap::new(),
             written: HashMap::new(),
@@ -190,42 +198,19 @@ impl HostController {
     }
 }
 
-/// All events of a kind, for as long as anybody listens.
-pub(super) fn watched<K, H: Send + 'static>(
-    api: Api<K>,
-    config: watcher::Config,
-    as_heard: fn(watcher::Event<K>) -> H,
-) -> BoxStream<'static, H>
-where
-    K: kube::Resource<DynamicType = ()>
-        + Clone
-        + std::fmt::Debug
-        + serde::de::DeserializeOwned
-        + Send
-        + 'static,
-{
-    watcher(api, config.page_size(PAGE))
-        .default_backoff()
-        .filter_map(move |event| {
-            let heard = match event {
-                Ok(event) => Some(as_heard(event)),
-                Err(problem) => {
-                    warn!(kind = %K::kind(&()), %problem, "objects cannot be watched; what is known goes on");
-                    None
-                }
-            };
-            std::future::ready(heard)
-        })
-        .boxed()
-}
-
 impl Controller {
     async fn follow(mut self, mut heard: stream::SelectAll<BoxStream<'static, Heard>>) {
         while let Some(first) = heard.next().await {
-            let mut changed = self.take(first);
+            let mut changed = BTreeSet::new();
             // What came meanwhile is done together.
-            while let Some(Some(next)) = heard.next().now_or_never() {
-                changed.extend(self.take(next));
+            let mut next = Some(first);
+            while let Some(one) = next {
+                if let Heard::Ended(what) = one {
+                    error!(what, "nothing is told of them any more, so that no status can be kept right");
+                    return;
+                }
+                changed.extend(self.take(one));
+                next = heard.next().now_or_never().flatten();
             }
             if self.is_complete() {
                 for name in changed {
@@ -262,7 +247,7 @@ impl Controller {
                     (was_ours && !is_ours(service)).then(|| taken_back(service)).flatten()
                 };
                 changed.extend(self.given_up.take(&event, given_up).into_iter().map(|(name, _)| name));
-                for news in self.services.take_known(event, &self.known, is_ours) {
+                for news in self.services.take(event, is_ours) {
                     changed.extend(self.claim(&news.name, news.version));
                 }
             }
@@ -289,7 +274,7 @@ impl Controller {
                 let concerned = self.endpoints.take(event);
                 changed.extend(concerned.into_iter().filter(|name| self.services.get(name).is_some()));
             }
-            Heard::Wrote(name, outcome) => {
+            Heard::Wrote(Written { name, on, patch }, outcome) => {
                 self.busy.remove(&name);
                 self.writing -= 1;
                 match outcome {
@@ -298,10 +283,17 @@ impl Controller {
                         if taken_back(&service).is_none() {
                             self.given_up.remove(&name);
                         }
-                        self.written.insert(Arc::clone(&name), number(&addresses_of(&service)));
+                        let now = (patch, number(&addresses_of(&service)));
+                        self.written.insert(Arc::clone(&name), now);
                         let version = version(&*service);
-                        self.services.wrote(*service, &self.known);
+                        self.services.wrote(*service);
                         changed.extend(self.claim(&name, version));
+                    }
+                    // It is another one by now: what is told of it is decided on, now or when it is told.
+                    Err(kube::Error::Api(status)) if status.code == 409 => {
+                        if self.version(&name) > on {
+                            changed.insert(name);
+                        }
                     }
                     Err(problem) => self.failed(&name, &problem),
                 }
@@ -316,12 +308,19 @@ impl Controller {
                 changed.extend(late.map(|(name, _)| Arc::clone(name)));
                 self.look_again();
             }
+            Heard::Ended(_) => {}
         }
         if !was_complete && self.is_complete() {
             changed.extend(self.services.names().cloned());
             changed.extend(self.given_up.all().map(|(name, _)| Arc::clone(name)));
         }
         changed
+    }
+
+    /// The version of a Service that is known.
+    fn version(&self, name: &Name) -> Option<u64> {
+        let service = self.services.get(name).and_then(|service| version(&**service));
+        service.or_else(|| self.given_up.get(name).and_then(decided_on))
     }
 
     fn is_complete(&self) -> bool {
@@ -541,6 +540,9 @@ impl Controller {
             info!(service = %name, addresses = ?verdict.addresses, "its status would be written");
             return;
         }
+        if self.is_not_kept(name, &patch) {
+            return;
+        }
         if let Some(pause) = self.pause(name, &service) {
             warn!(service = %name, "somebody else writes its status again and again: find out who else looks after it");
             self.wait(name, pause);
@@ -549,22 +551,43 @@ impl Controller {
         self.write(name, patch);
     }
 
+    /// Whether the same was written on the same version already: the API did not keep it, and would not now. With another version
+    /// it is tried again, so that a newer API gets all of it in the end.
+    fn is_not_kept(&mut self, name: &Name, patch: &Value) -> bool {
+        let is_so = self.written.get(name).is_some_and(|(written, _)| *written == number(&untimed(patch)));
+        if is_so && !self.said_not_kept {
+            self.said_not_kept = true;
+            if self.settings.mode == Mode::Nftables {
+                warn!(
+                    "the Kubernetes API does not keep `ipMode: Proxy` (it does from 1.30 on), so that kube-proxy is not told to leave addresses alone that are served here: it has rules for them, too, which come after ours"
+                );
+            } else {
+                info!(
+                    "the Kubernetes API does not keep all that is written into the status of Services: it drops ipMode before 1.30"
+                );
+            }
+        }
+        is_so
+    }
+
     fn write(&mut self, name: &Name, patch: Value) {
         self.busy.insert(Arc::clone(name));
         let (namespace, object) = name.split_once('/').unwrap_or_default();
         let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
-        let (sender, object, name) = (self.heard.clone(), object.to_owned(), Arc::clone(name));
+        let (sender, object) = (self.heard.clone(), object.to_owned());
+        let written =
+            Written { name: Arc::clone(name), on: decided_on(&patch), patch: number(&untimed(&patch)) };
         self.writing += 1;
         tokio::spawn(async move {
             let patch = Patch::Strategic(patch);
             let outcome = api.patch_status(&object, &PatchParams::default(), &patch).await;
-            drop(sender.send(Heard::Wrote(name, outcome.map(Box::new))));
+            drop(sender.send(Heard::Wrote(written, outcome.map(Box::new))));
         });
     }
 
     /// For how long a status is better left alone, since somebody else changed it again and again.
     fn pause(&mut self, name: &Name, service: &Service) -> Option<Duration> {
-        let is_ours = self.written.get(name).is_none_or(|ours| *ours == number(&addresses_of(service)));
+        let is_ours = self.written.get(name).is_none_or(|(_, ours)| *ours == number(&addresses_of(service)));
         if is_ours {
             return None;
         }
@@ -610,6 +633,11 @@ impl Controller {
     }
 }
 
+/// Tells that there is nothing more to be told.
+fn ended(what: &'static str) -> impl Stream<Item = Heard> {
+    stream::once(std::future::ready(Heard::Ended(what)))
+}
+
 /// Something as a number: another one if it is something else. Ten thousand of the things themselves would take room.
 fn number(thing: &impl Serialize) -> u64 {
     let mut hash = DefaultHasher::new();
@@ -631,16 +659,6 @@ fn boot(node: &Node) -> &str {
 /// Whether a node was started since it told of its packet filters: there is nothing in them.
 fn started_anew(node: &Node, report: &NodeReport) -> bool {
     !boot(node).is_empty() && !report.boot.is_empty() && boot(node) != report.boot
-}
-
-/// The version by which something was told.
-pub(super) fn event_version(event: &watcher::Event<Service>) -> Option<u64> {
-    match event {
-        watcher::Event::Apply(service)
-        | watcher::Event::InitApply(service)
-        | watcher::Event::Delete(service) => version(service),
-        watcher::Event::Init | watcher::Event::InitDone => None,
-    }
 }
 
 /// Whether a node is ready; one that says nothing about it is.

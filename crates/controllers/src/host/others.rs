@@ -1,6 +1,7 @@
 //! What is known of Services that others look after: who has an address or a node port keeps it.
 
 use std::collections::{BTreeSet, HashMap};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Service;
@@ -8,8 +9,8 @@ use kube::runtime::watcher::Event;
 use portcullis_host::claims::{Claim, Name};
 use portcullis_host::interfaces::Entry;
 
-use super::asked::{addresses, claim};
-use super::told::key;
+use super::asked::claim;
+use super::told::Item;
 
 /// Something that some Services have, by their names.
 #[derive(Debug)]
@@ -29,7 +30,7 @@ impl<T: Clone + PartialEq> Noted<T> {
     /// Takes in what was told of Services: who has something else now.
     pub(super) fn take(
         &mut self,
-        event: &Event<Service>,
+        event: &Event<Item<Service>>,
         read: impl Fn(&Service) -> Option<T>,
     ) -> Vec<(Name, Option<T>)> {
         match event {
@@ -37,14 +38,14 @@ impl<T: Clone + PartialEq> Noted<T> {
                 self.listed = Some(BTreeSet::new());
                 Vec::new()
             }
-            Event::InitApply(service) | Event::Apply(service) => {
-                let (name, found) = (key(service), read(service));
+            Event::InitApply(item) | Event::Apply(item) => {
+                let (name, found) = (Arc::clone(&item.name), item.object.as_deref().and_then(&read));
                 if let (Some(listed), true) = (&mut self.listed, found.is_some()) {
                     listed.insert(Arc::clone(&name));
                 }
                 self.set(name, found).into_iter().collect()
             }
-            Event::Delete(service) => self.set(key(service), None).into_iter().collect(),
+            Event::Delete(item) => self.set(Arc::clone(&item.name), None).into_iter().collect(),
             Event::InitDone => {
                 let listed = self.listed.take().unwrap_or_default();
                 let gone: Vec<Name> =
@@ -84,15 +85,25 @@ impl<T: Clone + PartialEq> Noted<T> {
 /// What a Service of others has: its ports at its addresses, whichever of them are a node's, and its node ports.
 pub(super) fn claim_of_others(service: &Service) -> Option<Claim> {
     let is_balanced = service.spec.as_ref().is_some_and(|spec| spec.type_.as_deref() == Some("LoadBalancer"));
-    let addresses = if is_balanced { addresses(service) } else { BTreeSet::new() };
-    let claim = claim(service);
-    if addresses.is_empty() && claim.node_ports.is_empty() {
+    let mut claim = claim(service);
+    claim.held.retain(|_| is_balanced);
+    // Whoever forwards packets does so there for any Service, whoever looks after it.
+    claim.held.extend(external_ips(service).map(|address| (address, None)));
+    if claim.held.is_empty() && claim.node_ports.is_empty() {
         return None;
     }
-    let ports = if addresses.is_empty() { BTreeSet::new() } else { claim.ports };
-    let at = addresses.into_iter().map(Entry::Address).collect();
+    let at: BTreeSet<IpAddr> = claim.held.iter().map(|(address, _)| *address).collect();
+    let ports = if at.is_empty() { BTreeSet::new() } else { claim.ports };
+    let at = at.into_iter().map(Entry::Address).collect();
     // Who has something keeps it: they before who only asks, and ours before them where both have it.
     Some(Claim { created: i64::MAX, at: Some(at), ports, ..claim })
+}
+
+/// The addresses at which somebody wants a Service to be reached without anybody giving it any.
+pub(super) fn external_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
+    let spec = service.spec.iter().filter(|spec| spec.type_.as_deref() != Some("ExternalName"));
+    let written = spec.flat_map(|spec| spec.external_ips.iter().flatten());
+    written.filter_map(|text| text.parse().ok()).map(|address: IpAddr| address.to_canonical())
 }
 
 #[cfg(test)]
@@ -101,16 +112,16 @@ mod tests {
 
     use super::*;
 
-    fn service(name: &str, class: &str, ip: &str) -> Service {
-        serde_json::from_value(json!({
+    fn service(name: &str, class: &str, ip: &str) -> Item<Service> {
+        let service = json!({
             "metadata": {"name": name, "namespace": "shop"},
             "spec": {
                 "type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": 80}],
                 "ipFamilies": ["IPv4"],
             },
             "status": {"loadBalancer": {"ingress": [{"ip": ip}]}},
-        }))
-        .unwrap()
+        });
+        Item::lean(serde_json::from_value(service).unwrap())
     }
 
     #[test]
@@ -118,7 +129,7 @@ mod tests {
         let is_ours =
             |service: &Service| service.spec.as_ref().unwrap().load_balancer_class.as_deref() == Some("ours");
         let mut others = Noted::default();
-        let mut names = |event: Event<Service>| {
+        let mut names = |event: Event<Item<Service>>| {
             let read = |service: &Service| claim_of_others(service).filter(|_| !is_ours(service));
             let news = others.take(&event, read);
             news.into_iter().map(|(name, claim)| format!("{name} {}", claim.is_some())).collect::<Vec<_>>()
@@ -138,6 +149,7 @@ mod tests {
         assert_eq!(names(Event::InitDone), ["shop/a false"]);
         assert_eq!(names(Event::Delete(service("c", "theirs", "192.0.2.7"))), ["shop/c false"]);
     }
+
     #[test]
     fn node_ports_are_had_without_any_address() {
         let read = |spec: serde_json::Value| {
@@ -151,5 +163,33 @@ mod tests {
         assert_eq!(read(json!({"type": "ClusterIP", "ports": [{"port": 80}]})), None);
         let node_port = json!({"type": "NodePort", "ports": [{"port": 80, "nodePort": 30080}]});
         assert_eq!(read(node_port), Some((vec![], vec![30080])), "its other port is nobody's");
+    }
+
+    /// Addresses that people wrote there are had by any Service, with all of its ports.
+    #[test]
+    fn external_ips_are_had_without_anybody_giving_them() {
+        let read = |spec: serde_json::Value| {
+            let status = json!({"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}});
+            let service =
+                json!({"metadata": {"name": "a", "namespace": "b"}, "spec": spec, "status": status});
+            let claim = claim_of_others(&serde_json::from_value(service).unwrap())?;
+            assert_eq!(claim.at.iter().flatten().count(), claim.held.len());
+            let held = claim.held.iter().map(|(address, ports)| (address.to_string(), ports.is_none()));
+            Some((held.collect::<Vec<_>>(), claim.ports.len()))
+        };
+        let ports = json!([{"port": 80}, {"port": 443}]);
+        let of = |kind: &str, external: &[&str]| {
+            read(json!({"type": kind, "ports": ports, "externalIPs": external}))
+        };
+        let at = |all: &[&str]| all.iter().map(|text| ((*text).to_owned(), true)).collect::<Vec<_>>();
+        for (kind, external, expected) in [
+            ("ClusterIP", &[][..], None),
+            ("ClusterIP", &["192.0.2.7"], Some((at(&["192.0.2.7"]), 2))),
+            ("NodePort", &["192.0.2.7", "2001:DB8::7", "x"], Some((at(&["192.0.2.7", "2001:db8::7"]), 2))),
+            ("LoadBalancer", &["192.0.2.7"], Some((at(&["192.0.2.9", "192.0.2.7"]), 2))),
+            ("ExternalName", &["192.0.2.7"], None),
+        ] {
+            assert_eq!(of(kind, external), expected, "{kind} {external:?}");
+        }
     }
 }

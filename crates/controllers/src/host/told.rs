@@ -8,10 +8,50 @@ use kube::runtime::watcher::Event;
 use kube::{Resource, ResourceExt};
 use portcullis_host::claims::Name;
 
-use super::known::Known;
+/// An object that a watch tells of, or what is kept of it; nothing, if it is of no interest.
+#[derive(Debug)]
+pub(super) struct Item<V> {
+    pub(super) name: Name,
+    pub(super) version: Option<u64>,
+    pub(super) object: Option<Arc<V>>,
+}
 
-/// All objects that were told of, or what is kept of them. What is listed anew takes the place of what was known at once, when
-/// all is there: in between nothing is taken for gone.
+impl<V> Clone for Item<V> {
+    fn clone(&self) -> Self {
+        let Item { name, version, object } = self;
+        Item { name: Arc::clone(name), version: *version, object: object.clone() }
+    }
+}
+
+impl<K: Resource<DynamicType = ()>> Item<K> {
+    /// All of an object, but for what nobody here wants to know: who wrote which field is half of it.
+    pub(super) fn lean(mut object: K) -> Self {
+        object.meta_mut().managed_fields = None;
+        Item { name: key(&object), version: version(&object), object: Some(Arc::new(object)) }
+    }
+}
+
+/// What a watch tells, with something else in it.
+pub(super) fn map<K, V>(event: Event<K>, read: impl FnOnce(K) -> V) -> Event<V> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(read(object)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(read(object)),
+        Event::Delete(object) => Event::Delete(read(object)),
+    }
+}
+
+/// The version by which something was told.
+pub(super) fn event_version<V>(event: &Event<Item<V>>) -> Option<u64> {
+    match event {
+        Event::Apply(item) | Event::InitApply(item) | Event::Delete(item) => item.version,
+        Event::Init | Event::InitDone => None,
+    }
+}
+
+/// All objects that were told of. What is listed anew takes the place of what was known at once, when all is there: in between
+/// nothing is taken for gone.
 #[derive(Debug)]
 pub(super) struct Told<V> {
     objects: HashMap<Name, Arc<V>>,
@@ -36,21 +76,17 @@ impl<V> Default for Told<V> {
 }
 
 impl<V> Told<V> {
-    /// Takes in what was told: which objects are others now. Of each that is kept what `read` gives.
-    pub(super) fn read<K: Resource<DynamicType = ()>>(
-        &mut self,
-        event: Event<K>,
-        read: impl Fn(&Name, K) -> Option<Arc<V>>,
-    ) -> Vec<News<V>> {
+    /// Takes in what was told: which objects are others now. Only those count that `keep` says so of.
+    pub(super) fn take(&mut self, event: Event<Item<V>>, keep: impl Fn(&V) -> bool) -> Vec<News<V>> {
+        let kept = |object: Option<Arc<V>>| object.filter(|object| keep(object));
         match event {
             Event::Init => {
                 self.coming = Some(HashMap::new());
                 Vec::new()
             }
-            Event::InitApply(object) => {
-                let (name, version) = (key(&object), version(&object));
-                if let Some(kept) = read(&name, object) {
-                    self.coming.get_or_insert_default().insert(name, (kept, version));
+            Event::InitApply(Item { name, version, object }) => {
+                if let Some(object) = kept(object) {
+                    self.coming.get_or_insert_default().insert(name, (object, version));
                 }
                 Vec::new()
             }
@@ -68,10 +104,9 @@ impl<V> Told<V> {
                 news.extend(gone.map(|(name, before)| News { name, before: Some(before), version: None }));
                 news
             }
-            Event::Apply(object) => {
-                let (name, version) = (key(&object), version(&object));
-                let before = match read(&name, object) {
-                    Some(kept) => self.objects.insert(Arc::clone(&name), kept),
+            Event::Apply(Item { name, version, object }) => {
+                let before = match kept(object) {
+                    Some(object) => self.objects.insert(Arc::clone(&name), object),
                     None => match self.objects.remove(&name) {
                         None => return Vec::new(),
                         before => before,
@@ -79,8 +114,7 @@ impl<V> Told<V> {
                 };
                 vec![News { name, before, version }]
             }
-            Event::Delete(object) => {
-                let (name, version) = (key(&object), version(&object));
+            Event::Delete(Item { name, version, .. }) => {
                 let before = self.objects.remove(&name);
                 if before.is_some() { vec![News { name, before, version }] } else { Vec::new() }
             }
@@ -105,42 +139,21 @@ impl<V> Told<V> {
     }
 }
 
-impl<K: Resource<DynamicType = ()>> Told<K> {
-    /// Takes in what was told: which objects are others now. Only those count that `keep` says so of.
-    pub(super) fn take(&mut self, event: Event<K>, keep: impl Fn(&K) -> bool) -> Vec<News<K>> {
-        self.read(event, |_, object| keep(&object).then(|| Arc::new(lean(object))))
-    }
-}
-
 impl Told<Service> {
-    /// The same for Services, which another half of this process may know as well.
-    pub(super) fn take_known(
-        &mut self,
-        event: Event<Service>,
-        known: &Known,
-        keep: impl Fn(&Service) -> bool,
-    ) -> Vec<News<Service>> {
-        let news = self.read(event, |name, object| keep(&object).then(|| known.keep(name, lean(object))));
-        for gone in news.iter().filter(|news| !self.objects.contains_key(&news.name)) {
-            known.forget(&gone.name);
-        }
-        news
-    }
-
     /// Takes in what a write gave, if the watch did not tell of something newer yet.
-    pub(super) fn wrote(&mut self, object: Service, known: &Known) {
-        let name = key(&object);
-        if let Some(kept) = self.objects.get_mut(&name)
+    pub(super) fn wrote(&mut self, object: Service) {
+        let Item { name, version: new, object } = Item::lean(object);
+        if let (Some(kept), Some(object)) = (self.objects.get_mut(&name), object)
             && kept.uid() == object.uid()
-            && version(&object) > version(&**kept)
+            && new > version(&**kept)
         {
-            *kept = known.keep(&name, lean(object));
+            *kept = object;
         }
     }
 }
 
 /// `NAMESPACE/NAME`, or the name alone where there are no namespaces.
-pub(super) fn key<K: Resource<DynamicType = ()>>(object: &K) -> Name {
+fn key<K: Resource<DynamicType = ()>>(object: &K) -> Name {
     match object.namespace() {
         Some(namespace) => Name::from(format!("{namespace}/{}", object.name_any())),
         None => Name::from(object.name_any()),
@@ -152,22 +165,20 @@ pub(super) fn version<K: Resource>(object: &K) -> Option<u64> {
     object.resource_version().and_then(|version| version.parse().ok())
 }
 
-/// Who wrote which field is of no interest here, and half of an object.
-fn lean<K: Resource>(mut object: K) -> K {
-    object.meta_mut().managed_fields = None;
-    object
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
 
-    fn service(name: &str, version: u64) -> Service {
+    fn read(name: &str, version: u64) -> Service {
         let metadata =
             json!({"name": name, "namespace": "shop", "uid": "1", "resourceVersion": version.to_string()});
         serde_json::from_value(json!({"metadata": metadata})).unwrap()
+    }
+
+    fn service(name: &str, version: u64) -> Item<Service> {
+        Item::lean(read(name, version))
     }
 
     #[test]
@@ -188,7 +199,7 @@ mod tests {
         assert!(told.get("shop/a").is_some(), "it may be told of yet");
         assert_eq!(names(told.take(Event::InitDone, |_| true)), ["shop/a", "shop/b"]);
         assert!(told.get("shop/a").is_none());
-        // One that is not to be kept any more is as good as gone.
+        // One that is of no interest any more is as good as gone.
         assert_eq!(names(told.take(Event::Apply(service("b", 2)), |_| false)), ["shop/b"]);
         assert!(told.take(Event::Delete(service("b", 2)), |_| true).is_empty());
     }
@@ -197,12 +208,11 @@ mod tests {
     fn what_was_written_counts_until_something_newer_is_told() {
         let mut told = Told::default();
         told.take(Event::Apply(service("a", 5)), |_| true);
-        let known = Known::default();
-        told.wrote(service("a", 7), &known);
+        told.wrote(read("a", 7));
         assert_eq!(version(&**told.get("shop/a").unwrap()), Some(7));
-        told.wrote(service("a", 6), &known);
+        told.wrote(read("a", 6));
         assert_eq!(version(&**told.get("shop/a").unwrap()), Some(7));
-        told.wrote(service("gone", 9), &known);
+        told.wrote(read("gone", 9));
         assert!(told.get("shop/gone").is_none());
     }
 }

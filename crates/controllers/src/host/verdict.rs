@@ -291,7 +291,27 @@ pub(super) fn taken_back(service: &Service) -> Option<Value> {
         conditions.push(json!({"type": enforced::ENFORCED, "$patch": "delete"}));
     }
     status["conditions"] = Value::Array(conditions);
-    Some(json!({"status": status}))
+    Some(on_version(service, &status))
+}
+
+/// A patch of a status. It says on which version it was decided: what was changed since then is looked at first.
+fn on_version(service: &Service, status: &Value) -> Value {
+    json!({"metadata": {"resourceVersion": service.metadata.resource_version}, "status": status})
+}
+
+/// The version that a patch was decided on.
+pub(super) fn decided_on(patch: &Value) -> Option<u64> {
+    patch.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()
+}
+
+/// What a patch says, whenever it is said.
+pub(super) fn untimed(patch: &Value) -> Value {
+    let mut patch = patch.clone();
+    let conditions = patch.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+        condition.remove("lastTransitionTime");
+    }
+    patch
 }
 
 impl Verdict {
@@ -346,7 +366,7 @@ impl Verdict {
         if !conditions.is_empty() {
             status["conditions"] = Value::Array(conditions);
         }
-        (status != json!({})).then(|| json!({"status": status}))
+        (status != json!({})).then(|| on_version(service, &status))
     }
 }
 
@@ -621,5 +641,23 @@ mod tests {
         assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ipMode"], "VIP");
         let said = &patch["status"]["conditions"][0];
         assert_eq!((&said["status"], &said["reason"]), (&json!("Unknown"), &json!("LeftToOthers")));
+    }
+
+    /// What is written again on the same version is the same, whenever that is; on another it is another.
+    #[test]
+    fn what_is_written_says_on_which_version() {
+        let (fine, one) = (datapath("nftables"), share(&["192.0.2.7"], &[]));
+        let of = |version: &str, seconds: i64| {
+            let mut service = service(&["10.0.0.0/8"], &[]);
+            service.metadata.resource_version = Some(version.to_owned());
+            let found = verdict(&service, Mode::Nftables, &[given(&one, &fine, true)]);
+            found.patch(&service, Mode::Nftables, &Time(Timestamp::from_second(seconds).unwrap())).unwrap()
+        };
+        for (before, now, same) in
+            [(of("7", 1), of("7", 1), true), (of("7", 1), of("7", 9), true), (of("7", 1), of("8", 1), false)]
+        {
+            assert_eq!(untimed(&before) == untimed(&now), same, "{now}");
+        }
+        assert_eq!(decided_on(&of("7", 1)), Some(7));
     }
 }

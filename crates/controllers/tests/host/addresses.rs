@@ -1,4 +1,4 @@
-use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent};
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent};
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::enforced::ENFORCED;
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
@@ -115,7 +115,7 @@ async fn several_nodes_share_a_service() {
     let _one = scene.start().await;
     // The other node tells of itself in the same place.
     let settings = AgentSettings { node: other.node_name(), ..scene.agent_settings() };
-    let agent = NodeAgent::new(scene.client().await, machine(&other.node), settings, Known::default());
+    let agent = NodeAgent::new(machine(&other.node), settings, scene.known().await);
     let two = tokio::spawn(agent.run(|_| {}));
     scene.apply("web", json!({}), json!({}));
     scene.wait_for_addresses("web", &[LAN, WAN, "203.0.113.20"]);
@@ -276,9 +276,10 @@ async fn the_address_of_the_api_server_is_the_host_s() {
 async fn services_without_a_class() {
     let scene = Scene::new("classless", Mode::None);
     let settings = AgentSettings { without_class: true, ..scene.agent_settings() };
-    let agent = NodeAgent::new(scene.client().await, machine(&scene.node), settings, Known::default());
+    let known = scene.known().await;
+    let agent = NodeAgent::new(machine(&scene.node), settings, known.clone());
     let controller = HostSettings { without_class: true, ..scene.settings() };
-    let controller = HostController::new(scene.client().await, controller, Known::default());
+    let controller = HostController::new(controller, known);
     let running = [tokio::spawn(agent.run(|_| {})), tokio::spawn(controller.run())];
     scene.apply("held", json!({}), json!({"loadBalancerClass": null, "ports": [{"port": 80}]}));
     let finalizers = r#"{"metadata":{"finalizers":["service.kubernetes.io/load-balancer-cleanup"]}}"#;
@@ -324,7 +325,7 @@ async fn services_of_another_class() {
     let before = scene.service("web");
     let other = "example.com/another".to_owned();
     let settings = HostSettings { class: other.clone(), ..scene.settings() };
-    let controller = HostController::new(scene.client().await, settings, Known::default());
+    let controller = HostController::new(settings, scene.known().await);
     let _running = Running::of(controller.run());
     scene.apply("theirs", json!({}), json!({"loadBalancerClass": other, "ports": [{"port": 81}]}));
     scene.wait_for_condition("theirs", ASSIGNED, "True/Assigned");

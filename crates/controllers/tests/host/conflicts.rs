@@ -1,6 +1,10 @@
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
-use portcullis_testkit::{Failure, Host, Target, connect, eventually, link};
+use portcullis_testkit::{Failure, Host, Server, Target, connect, eventually, link};
 use serde_json::{Value, json};
 
 use crate::scene::{LAN, Scene, WAN};
@@ -54,6 +58,115 @@ async fn one_port_of_one_address_is_one_service_s() {
         "False/Conflict: Service conflicts/second has port 443/tcp",
     );
     assert_eq!(scene.addresses("second"), [LAN, WAN]);
+}
+
+/// Who answers at a port: with the policy Cluster an endpoint sees the address of the node that is next to it.
+const FIRST: &str = "10.244.0.1";
+const SECOND: &str = "10.244.1.1";
+
+/// Much longer than it takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where clients are.
+const BOTH: &str = "to-inside,to-outside";
+
+/// A scene with another backend, whose endpoints are at `10.244.1.2`.
+fn with_two_backends(name: &'static str) -> (Scene, Host, [Server; 2]) {
+    let scene = Scene::new(name, Mode::Nftables);
+    let another = Host::new("another");
+    link(&another, &["10.244.1.2/24"], &scene.node, &["10.244.1.1/24"]);
+    another.default_route("10.244.1.1");
+    let serving = [&scene.backend, &another].map(|host| host.serve(8080));
+    (scene, another, serving)
+}
+
+/// One port for two protocols, of two Services at one address: each goes to its own endpoints.
+#[tokio::test(flavor = "multi_thread")]
+async fn protocols_of_one_port_go_their_own_ways() {
+    let (scene, _another, _serving) = with_two_backends("both-ways");
+    let _running = scene.start().await;
+    let dns = |name: &str, protocol: &str| {
+        json!({
+            "externalTrafficPolicy": "Cluster",
+            "ports": [{"name": name, "port": 53, "targetPort": 8080, "protocol": protocol}],
+        })
+    };
+    scene.apply("dns-tcp", json!({LISTEN_ADDRESSES: BOTH}), dns("http", "TCP"));
+    scene.apply("dns-udp", json!({LISTEN_ADDRESSES: BOTH}), dns("dns", "UDP"));
+    scene.endpoints("dns-tcp", &["10.244.0.2"]);
+    scene.endpoints("dns-udp", &["10.244.1.2"]);
+    for name in ["dns-tcp", "dns-udp"] {
+        scene.wait_for_addresses(name, &[LAN, WAN]);
+    }
+    let seen = |client: &Host, address: &str| {
+        [Target::Tcp(53), Target::Udp(53)].map(|at| connect(client, address, at))
+    };
+    for (client, address) in [(&scene.inside, LAN), (&scene.outside, WAN)] {
+        let both = [Ok(FIRST.to_owned()), Ok(SECOND.to_owned())];
+        eventually("each has its own", || seen(client, address) == both);
+    }
+    // One goes, and the other stays.
+    scene.delete("dns-tcp");
+    let left = [Err(Failure::Refused), Ok(SECOND.to_owned())];
+    eventually("one is left", || seen(&scene.inside, LAN) == left);
+}
+
+/// A port passes to who waited for it, in one step: nobody is refused in between, and nothing of it comes to the node itself.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_port_passes_from_one_to_the_next() {
+    let (scene, _another, _serving) = with_two_backends("passing");
+    let _running = scene.start().await;
+    let ask = |name: &str, endpoint: &str| {
+        let ports = json!([
+            {"name": "http", "port": 80, "targetPort": 8080},
+            {"name": "dns", "port": 80, "targetPort": 8080, "protocol": "UDP"},
+        ]);
+        let spec = json!({"ports": ports, "externalTrafficPolicy": "Cluster"});
+        scene.apply(name, json!({LISTEN_ADDRESSES: BOTH}), spec);
+        scene.endpoints(name, &[endpoint]);
+    };
+    let waits_for = |name: &str, other: &str| {
+        let told =
+            format!("False/Conflict: Service passing/{other} has port 80/tcp of 192.0.2.1, 198.51.100.1");
+        scene.wait_for_condition(name, ASSIGNED, &told);
+    };
+    ask("first", "10.244.0.2");
+    scene.wait_for_addresses("first", &[LAN, WAN]);
+    ask("second", "10.244.1.2");
+    waits_for("second", "first");
+    let by = |at: Target| connect(&scene.inside, LAN, at);
+    let both = |who: &str| [Ok(who.to_owned()), Ok(who.to_owned())];
+    let seen = || [by(Target::Tcp(80)), by(Target::Udp(80))];
+    eventually("the first one has it", || seen() == both(FIRST));
+
+    // What is said to who asks all the time, until the next one answers. The node itself would refuse.
+    let passes = |who: &str, next: &str| -> BTreeSet<String> {
+        thread::scope(|threads| {
+            let asking = threads.spawn(|| {
+                let mut answers = BTreeSet::new();
+                let start = Instant::now();
+                while answers.len() < 2 && start.elapsed() < PATIENCE {
+                    answers.insert(format!("{:?}", by(Target::Tcp(80))));
+                }
+                answers
+            });
+            scene.delete(who);
+            let answers = asking.join().unwrap();
+            eventually("the next one has it", || seen() == both(next));
+            answers
+        })
+    };
+    let expected: BTreeSet<String> =
+        [FIRST, SECOND].map(|who| format!("{:?}", Ok::<_, Failure>(who.to_owned()))).into();
+    assert_eq!(passes("first", SECOND), expected, "somebody was told something else meanwhile");
+    scene.wait_for_addresses("second", &[LAN, WAN]);
+    scene.wait_for_condition("second", ASSIGNED, "True/Assigned");
+    assert_eq!(connect(&scene.outside, WAN, Target::Tcp(80)), Ok(SECOND.to_owned()));
+    // And back again, to one that comes later.
+    ask("first", "10.244.0.2");
+    waits_for("first", "second");
+    assert_eq!(passes("second", FIRST), expected, "somebody was told something else meanwhile");
+    scene.wait_for_addresses("first", &[LAN, WAN]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -179,4 +292,26 @@ async fn what_others_gave_is_theirs() {
     scene.apply("another", json!({}), json!({"ports": [{"port": 81}]}));
     scene.wait_for_addresses("another", &[LAN, WAN]);
     assert_eq!(scene.addresses("ours"), [LAN, WAN]);
+}
+
+/// So do Services at which somebody wrote the address of a node.
+#[tokio::test(flavor = "multi_thread")]
+async fn external_ips_are_theirs() {
+    let scene = Scene::new("external", Mode::Nftables);
+    let theirs = json!({
+        "apiVersion": "v1", "kind": "Service",
+        "metadata": {"name": "theirs", "namespace": scene.name},
+        "spec": {"ports": [{"port": 80}], "externalIPs": [LAN]},
+    });
+    scene.kubernetes.apply(&theirs.to_string()).unwrap();
+    let _running = scene.start().await;
+    scene.apply("ours", json!({}), json!({}));
+    scene.wait_for_addresses("ours", &[WAN]);
+    let told = "Conflict: Service external/theirs has port 80/tcp of 192.0.2.1";
+    scene.wait_for_condition("ours", ASSIGNED, &format!("False/{told}"));
+    eventually("an Event says so", || scene.events("ours").iter().any(|event| event.starts_with(told)));
+    let table = scene.node.run("nft list table inet portcullis");
+    assert!(!table.contains("192.0.2.1 "), "nothing of ours is there: {table}");
+    scene.delete("theirs");
+    scene.wait_for_addresses("ours", &[LAN, WAN]);
 }

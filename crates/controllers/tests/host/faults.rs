@@ -109,8 +109,7 @@ async fn packet_filters_that_cannot_be_changed() {
     let _serving = scene.backend.serve(8080);
     let machine = machine(&scene.node);
     allow(&machine, false).await;
-    let agent =
-        NodeAgent::new(scene.client().await, machine.clone(), scene.agent_settings(), Known::default());
+    let agent = NodeAgent::new(machine.clone(), scene.agent_settings(), scene.known().await);
     let _agent = Running::of(agent.run(|_| {}));
     let _controller = scene.start_controller().await;
     let limited = |range: &str| json!({"loadBalancerSourceRanges": [range]});
@@ -182,7 +181,7 @@ async fn a_new_port_whose_filter_is_missing() {
     let client = scene.client().await;
     let start = || {
         let (machine, settings) = (machine(&scene.node), scene.agent_settings());
-        Running::of(NodeAgent::new(client.clone(), machine, settings, Known::default()).run(|_| {}))
+        Running::of(NodeAgent::new(machine, settings, Known::new(client.clone())).run(|_| {}))
     };
     let _controller = scene.start_controller().await;
     let agent = start();

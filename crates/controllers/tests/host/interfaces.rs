@@ -102,6 +102,53 @@ async fn a_service_is_served_at_an_interface_that_came_back() {
     pulled_and_put_back(Scene::new("pulled-too", Mode::Nftables)).await;
 }
 
+/// Interfaces that lead to pods, by names that say nothing, come and go: packets are filtered there, too, and nobody is told of it
+/// each time.
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_come_and_go_in_silence() {
+    let scene = Scene::new("silence", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    scene.node.nft(OTHERS);
+    let _running = scene.start().await;
+    serve_only(&scene, "192.0.2.0/24");
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.wait_for_condition("web", ENFORCED, &enforced(&scene, "to-inside, to-outside"));
+    scene.wait_for_condition("lan", ASSIGNED, "True/Assigned");
+    let version = || scene.service("web")["metadata"]["resourceVersion"].clone();
+    let before = version();
+    let is_filtered =
+        |name: &str| scene.node.run("nft list table inet portcullis").contains(&format!("ingress_{name}"));
+    let pods: Vec<(Host, String)> = (0..10)
+        .map(|number| {
+            let (pod, name) = (Host::new("pod"), format!("8f3c0a1b2d4e5f{number}"));
+            scene.node.run(&format!("ip link add {name} type veth peer name eth0 netns {}", pod.path()));
+            pod.run("ip link set eth0 up");
+            scene.node.run(&format!("ip link set {name} up"));
+            (pod, name)
+        })
+        .collect();
+    for (_, name) in &pods {
+        eventually("packets are filtered there", || is_filtered(name));
+    }
+    only_inside_connects(&scene);
+    for (_, name) in &pods {
+        pull(&scene, name);
+        eventually("nothing is left of it", || !is_filtered(name));
+    }
+    only_inside_connects(&scene);
+    // What comes later was told of later.
+    scene.apply("late", json!({}), json!({"ports": [{"port": 82}]}));
+    scene.wait_for_addresses("late", &[LAN, WAN]);
+    assert_eq!(version(), before, "nothing was written for it");
+    let events = scene.events("web");
+    assert!(!events.iter().any(|event| event.starts_with("NotFiltered")), "{events:?}");
+    // One with an address is told of: somebody may come to it.
+    let (pod, name) = &pods[0];
+    scene.node.run(&format!("ip link add {name} type veth peer name eth0 netns {}", pod.path()));
+    scene.node.run(&format!("ip address add 203.0.113.1/24 dev {name}"));
+    scene.wait_for_condition("web", ENFORCED, &enforced(&scene, &format!("{name}, to-inside, to-outside")));
+}
+
 /// Whoever runs there does nothing until the other end is dropped. There is one thread for all.
 fn hold(runtime: &Runtime) -> mpsc::Sender<()> {
     let (held, is_held) = mpsc::channel();

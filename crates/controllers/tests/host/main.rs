@@ -13,3 +13,4 @@ mod nodes;
 mod packets;
 mod router;
 mod scene;
+mod writes;

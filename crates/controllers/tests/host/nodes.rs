@@ -1,6 +1,6 @@
 //! A small cluster: packets that come to one node, for endpoints on any.
 
-use portcullis_controllers::host::{AgentSettings, Known, NodeAgent};
+use portcullis_controllers::host::{AgentSettings, NodeAgent};
 use portcullis_host::datapath::Mode;
 use portcullis_testkit::talk::{Backend, ask};
 use portcullis_testkit::{Failure, Target, can_connect, connect, eventually, link};
@@ -43,7 +43,7 @@ async fn two_nodes_serve_one_service() {
     let [here, there] = [&scene, &other].map(|node| Backend::start(&node.backend, 8081));
     let _running = scene.start().await;
     let settings = AgentSettings { node: other.node_name(), ..scene.agent_settings() };
-    let agent = NodeAgent::new(scene.client().await, machine(&other.node), settings, Known::default());
+    let agent = NodeAgent::new(machine(&other.node), settings, scene.known().await);
     let _other = Running::of(agent.run(|_| {}));
 
     let web = |policy: &str| {

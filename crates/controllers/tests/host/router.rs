@@ -1,6 +1,6 @@
 //! The router of a single node, where packets come to it from inside the cluster and from outside.
 
-use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent};
+use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, NodeAgent};
 use portcullis_controllers::router::RouterSettings;
 use portcullis_controllers::single_node::{SingleNode, SingleNodeSettings};
 use portcullis_host::datapath::Mode;
@@ -92,9 +92,9 @@ fn start(scene: &Scene, mode: Mode) -> (Running, Runtime) {
     Namespace::run(&scene.node, || {
         let runtime = Runtime::new().unwrap();
         let running = runtime.block_on(async {
-            let (client, known) = (scene.client().await, Known::default());
-            let agent = NodeAgent::new(client.clone(), machine(&scene.node), agent, known.clone());
-            let controller = HostController::new(client, controller, known);
+            let known = scene.known().await;
+            let agent = NodeAgent::new(machine(&scene.node), agent, known.clone());
+            let controller = HostController::new(controller, known);
             Running::of(async move {
                 tokio::join!(agent.run(|_| {}), controller.run());
             })

@@ -61,8 +61,6 @@ pub(crate) struct Scene {
     pub(crate) outside: Host,
     /// `10.244.0.2`, `fd00:1::2`.
     pub(crate) backend: Host,
-    /// What both halves know.
-    known: Known,
     /// All scenes have the same addresses, and their Services would be at odds.
     #[allow(dead_code, reason = "it is held, and not looked at")]
     alone: Option<MutexGuard<'static, ()>>,
@@ -137,17 +135,7 @@ impl Scene {
         backend.default_route("fd00:1::1");
         let kubernetes = api(&node);
         kubernetes.kubectl(&["create", "namespace", name]).unwrap();
-        let scene = Scene {
-            kubernetes,
-            name,
-            mode,
-            node,
-            inside,
-            outside,
-            backend,
-            known: Known::default(),
-            alone: None,
-        };
+        let scene = Scene { kubernetes, name, mode, node, inside, outside, backend, alone: None };
         scene.make_node(&scene.node_name());
         scene
     }
@@ -194,7 +182,7 @@ impl Scene {
         Policy { selection, reserved: BTreeSet::from([22, 6443]) }
     }
 
-    async fn config(&self) -> kube::Config {
+    pub(crate) async fn config(&self) -> kube::Config {
         let config = Kubeconfig::read_from(self.kubernetes.kubeconfig()).unwrap();
         kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.unwrap()
     }
@@ -203,17 +191,19 @@ impl Scene {
         kube::Client::try_from(self.config().await).unwrap()
     }
 
+    /// What one process is told by the API.
+    pub(crate) async fn known(&self) -> Known {
+        Known::new(self.client().await)
+    }
+
     /// Both halves, with a way to the API that can be cut.
     pub(crate) async fn start_by_passage(&self) -> (Running, Passage) {
         let mut config = self.config().await;
         let server = format!("127.0.0.1:{}", config.cluster_url.port_u16().unwrap()).parse().unwrap();
         let passage = Passage::to(server);
         config.cluster_url = format!("https://{}", passage.address()).parse().unwrap();
-        let client = kube::Client::try_from(config).unwrap();
-        let agent =
-            NodeAgent::new(client.clone(), machine(&self.node), self.agent_settings(), self.known.clone());
-        let controller = HostController::new(client, self.settings(), self.known.clone());
-        (Running(vec![tokio::spawn(controller.run()), tokio::spawn(agent.run(|_| {}))]), passage)
+        let known = Known::new(kube::Client::try_from(config).unwrap());
+        (self.start_with(&known), passage)
     }
 
     pub(crate) fn settings(&self) -> HostSettings {
@@ -242,24 +232,23 @@ impl Scene {
     }
 
     pub(crate) async fn start_controller(&self) -> Running {
-        Running(vec![tokio::spawn(
-            HostController::new(self.client().await, self.settings(), self.known.clone()).run(),
-        )])
+        Running::of(HostController::new(self.settings(), self.known().await).run())
     }
 
     pub(crate) async fn start_agent(&self) -> Running {
-        let machine = machine(&self.node);
-        Running(vec![tokio::spawn(
-            NodeAgent::new(self.client().await, machine, self.agent_settings(), self.known.clone())
-                .run(|_| {}),
-        )])
+        let agent = NodeAgent::new(machine(&self.node), self.agent_settings(), self.known().await);
+        Running::of(agent.run(|_| {}))
     }
 
     /// Both halves.
     pub(crate) async fn start(&self) -> Running {
-        let (mut all, mut agent) = (self.start_controller().await, self.start_agent().await);
-        all.0.append(&mut agent.0);
-        all
+        self.start_with(&self.known().await)
+    }
+
+    pub(crate) fn start_with(&self, known: &Known) -> Running {
+        let agent = NodeAgent::new(machine(&self.node), self.agent_settings(), known.clone());
+        let controller = HostController::new(self.settings(), known.clone());
+        Running(vec![tokio::spawn(controller.run()), tokio::spawn(agent.run(|_| {}))])
     }
 
     /// Both halves, where only the node reaches the API: all of what they do happens there, as long as the runtime is kept.

@@ -70,8 +70,15 @@ fn change(place: Place, before: &Ruleset, after: &Ruleset) -> Option<Change> {
     if before == after {
         return None;
     }
+    // What came to one owner is not what came to the next.
+    let owner = |elements: &[Element]| {
+        elements.iter().find(|element| matches!(element, Element::Frontend(_))).cloned()
+    };
+    let passes = owner(before) != owner(after);
+    let counts = |element: &Element| matches!(element, Element::Accepted | Element::Dropped);
     let without = |these: &[Element], those: &[Element]| {
-        these.iter().filter(|element| those.binary_search(element).is_err()).cloned().collect()
+        let goes = |element: &&Element| passes && counts(element) || those.binary_search(element).is_err();
+        these.iter().filter(goes).cloned().collect()
     };
     Some(Change { place, remove: without(before, after), add: without(after, before) })
 }

@@ -1,4 +1,5 @@
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 
 use nix::net::if_::if_nametoindex;
@@ -28,6 +29,9 @@ pub struct Datapath {
     stale: Stale,
 }
 
+/// So often is done again what an interface stood in the way of that went in the same moment.
+const AGAIN: usize = 5;
+
 /// What is under way to where it should not go any more.
 #[derive(Debug, Default)]
 struct Stale {
@@ -44,6 +48,19 @@ struct Known {
     skeleton: Option<Skeleton>,
     /// Interfaces with packets filtered as they arrive, each with its number: one that goes and comes back has another.
     in_force: BTreeMap<String, u32>,
+}
+
+impl Known {
+    /// The rules that are there, where these interfaces are. One that went took its rules along, also if it is back, which looks the
+    /// same.
+    fn rules(&self, in_force: &BTreeMap<String, u32>) -> Option<Skeleton> {
+        let mut skeleton = self.skeleton.clone()?;
+        skeleton.interfaces.retain(|name| {
+            let number = in_force.get(name).copied().or_else(|| if_nametoindex(name.as_str()).ok());
+            number.is_some() && number == self.in_force.get(name).copied()
+        });
+        Some(skeleton)
+    }
 }
 
 /// What a synchronisation did.
@@ -85,9 +102,14 @@ impl Datapath {
         self.interfaces = interfaces.to_vec();
         self.told = true;
         let Some(known) = self.take_known()? else { return self.start() };
-        let mut there = desired(before.values(), before_mode, &[]);
-        there.skeleton.clone_from(&known.skeleton);
-        self.go_on(there, &known, before_mode, &before)
+        let done = self.go_on(&known, before_mode, &before);
+        self.or_anew(done)
+    }
+
+    /// Has packets be filtered on these interfaces from the next change on, in place of those that were named before. What is on
+    /// others stays untouched by it.
+    pub fn filter_on(&mut self, interfaces: &[Interface]) {
+        self.interfaces = interfaces.to_vec();
     }
 
     /// Changes some frontends: these come, in place of those that are at the same places, and those at `gone` go. How
@@ -122,28 +144,8 @@ impl Datapath {
             return Ok(Synced::default());
         }
         let Some(known) = self.take_known()? else { return self.start() };
-        // An interface that went and came back looks the same, and took its rules along, whoever saw it go.
-        if self.present() != known.in_force {
-            let mut all = self.frontends.clone();
-            all.retain(|place, _| !touched.contains(place));
-            all.extend(before);
-            let mut there = desired(all.values(), self.mode, &[]);
-            there.skeleton.clone_from(&known.skeleton);
-            return self.go_on(there, &known, self.mode, &all);
-        }
-        let mut there = desired(before.values(), self.mode, &[]);
-        there.skeleton.clone_from(&known.skeleton);
-        let now = touched.iter().filter_map(|place| self.frontends.get(place));
-        let mut wanted = desired(now, self.mode, &[]);
-        // Rules that others need stay, and so do those that nobody needs: they cost next to nothing.
-        if let (Some(wanted), Some(loaded)) = (&mut wanted.skeleton, &known.skeleton) {
-            *wanted = wanted.union(loaded);
-        }
-        let done = self.follow(&difference(&there, &wanted), known.skeleton.as_ref())?;
-        self.known = Some(Known { skeleton: wanted.skeleton, ..known });
-        self.note_stale(self.mode, touched, &before);
-        self.end_stale()?;
-        Ok(done)
+        let done = self.change_some(&known, &touched, &before);
+        self.or_anew(done)
     }
 
     /// Takes nothing for granted any more: the next change reads what is there, and makes good what somebody else changed.
@@ -181,19 +183,28 @@ impl Datapath {
 
     /// From whatever is in the kernel. Rules are loaded in any case: nobody knows what they were.
     fn start(&mut self) -> Result<Synced, Error> {
-        let in_force = self.present();
-        let wanted = self.wanted(&in_force);
         let mut places: BTreeSet<Place> = self.frontends.keys().copied().collect();
         let mut forwards = self.mode == Mode::Nftables;
-        let taken_over = self.kernel.read().and_then(|there| {
-            places.extend(there.frontends.keys());
-            forwards |= there.skeleton.as_ref().is_some_and(|skeleton| skeleton.forwards);
-            let mut plan = difference(&there, &wanted);
-            if wanted.skeleton.is_some() && plan.grow.is_none() {
-                plan.grow.clone_from(&there.skeleton);
+        let mut attempts = 0;
+        let (in_force, wanted, taken_over) = loop {
+            let in_force = self.present();
+            let wanted = self.wanted(&in_force);
+            let taken_over = self.kernel.read().and_then(|there| {
+                places.extend(there.frontends.keys());
+                forwards |= there.skeleton.as_ref().is_some_and(|skeleton| skeleton.forwards);
+                let mut plan = difference(&there, &wanted);
+                if wanted.skeleton.is_some() && plan.grow.is_none() {
+                    plan.grow.clone_from(&there.skeleton);
+                }
+                self.follow(&plan, None)
+            });
+            attempts += 1;
+            let is_over =
+                attempts == AGAIN || !taken_over.as_ref().is_err_and(|error| may_be_gone(self.mode, error));
+            if is_over {
+                break (in_force, wanted, taken_over);
             }
-            self.follow(&plan, None)
-        });
+        };
         let done = match (taken_over, &wanted.skeleton) {
             // What another version left may be in the way of what this one wants.
             (Err(Error::Foreign | Error::Rules(_)), Some(_)) => {
@@ -219,29 +230,67 @@ impl Datapath {
     /// From what is known to be in the kernel.
     fn go_on(
         &mut self,
-        mut there: Ruleset,
         known: &Known,
         before_mode: Mode,
         before: &BTreeMap<Place, Frontend>,
     ) -> Result<Synced, Error> {
         let in_force = self.present();
+        let mut there = desired(before.values(), before_mode, &[]);
+        there.skeleton = known.rules(&in_force);
         let wanted = self.wanted(&in_force);
-        if let Some(skeleton) = &mut there.skeleton {
-            // What was on an interface that is gone is gone.
-            skeleton.interfaces.retain(|name| if_nametoindex(name.as_str()).is_ok());
-        }
-        let mut plan = difference(&there, &wanted);
-        if wanted.skeleton.is_some() && in_force != known.in_force && plan.grow.is_none() {
-            plan.grow.clone_from(&there.skeleton);
-        }
-        // An interface that is new took its rules along when it went.
-        let loaded = known.skeleton.as_ref().filter(|_| in_force == known.in_force);
-        let done = self.follow(&plan, loaded)?;
-        self.known = Some(Known { table: self.kernel.table()?, skeleton: wanted.skeleton, in_force });
+        let done = self.follow_from(known, &there, wanted, in_force)?;
         let places: BTreeSet<Place> = before.keys().chain(self.frontends.keys()).copied().collect();
         self.note_stale(before_mode, places, before);
         self.end_stale()?;
         Ok(done)
+    }
+
+    /// From what is known to be in the kernel, where only some frontends are others than they were, and maybe interfaces.
+    fn change_some(
+        &mut self,
+        known: &Known,
+        touched: &BTreeSet<Place>,
+        before: &BTreeMap<Place, Frontend>,
+    ) -> Result<Synced, Error> {
+        let in_force = self.present();
+        let mut there = desired(before.values(), self.mode, &[]);
+        there.skeleton = known.rules(&in_force);
+        let now = touched.iter().filter_map(|place| self.frontends.get(place));
+        let mut wanted = desired(now, self.mode, &self.interfaces);
+        // Rules that others need stay, and so do those that nobody needs: they cost next to nothing.
+        if let (Some(wanted), Some(loaded)) = (&mut wanted.skeleton, &known.skeleton) {
+            let local = std::mem::take(&mut wanted.local);
+            *wanted = wanted.union(loaded);
+            (wanted.interfaces, wanted.local) = (in_force.keys().cloned().collect(), local);
+        }
+        let done = self.follow_from(known, &there, wanted, in_force)?;
+        self.note_stale(self.mode, touched.iter().copied(), before);
+        self.end_stale()?;
+        Ok(done)
+    }
+
+    /// Does what is missing between what is there and what is wanted.
+    fn follow_from(
+        &mut self,
+        known: &Known,
+        there: &Ruleset,
+        wanted: Ruleset,
+        in_force: BTreeMap<String, u32>,
+    ) -> Result<Synced, Error> {
+        let mut plan = difference(there, &wanted);
+        // Something may be left of an interface that went.
+        if wanted.skeleton.is_some() && in_force != known.in_force && plan.grow.is_none() {
+            plan.grow.clone_from(&there.skeleton);
+        }
+        let done = self.follow(&plan, there.skeleton.as_ref())?;
+        let table = if done.rules { self.kernel.table()? } else { known.table };
+        self.known = Some(Known { table, skeleton: wanted.skeleton, in_force });
+        Ok(done)
+    }
+
+    /// What was done; from the beginning, if an interface may have gone in the same moment.
+    fn or_anew(&mut self, done: Result<Synced, Error>) -> Result<Synced, Error> {
+        if done.as_ref().is_err_and(|problem| may_be_gone(self.mode, problem)) { self.start() } else { done }
     }
 
     /// The interfaces that are there, with their numbers. Rules for another would be refused, and all others with them.
@@ -354,5 +403,34 @@ impl Datapath {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Whether rules were refused since they are about an interface that is gone by now: it takes the whole step along. Kernels of late
+/// take rules for interfaces that are not there.
+fn may_be_gone(mode: Mode, problem: &Error) -> bool {
+    let is_missing = |problem: &io::Error| problem.kind() == io::ErrorKind::NotFound;
+    mode == Mode::Filter && matches!(problem, Error::Rules(problem) if is_missing(problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::libc::{EINVAL, ENOENT};
+
+    use super::*;
+
+    #[test]
+    fn what_is_tried_again_at_once() {
+        let rules = |code: i32| Error::rules(io::Error::from_raw_os_error(code));
+        for (mode, problem, again) in [
+            (Mode::Filter, rules(ENOENT), true),
+            (Mode::Filter, rules(EINVAL), false),
+            (Mode::Filter, Error::kernel("read")(io::Error::from_raw_os_error(ENOENT)), false),
+            (Mode::Filter, Error::NotPermitted, false),
+            // Only there rules are about interfaces.
+            (Mode::Nftables, rules(ENOENT), false),
+        ] {
+            assert_eq!(may_be_gone(mode, &problem), again, "{mode:?} {problem:?}");
+        }
     }
 }

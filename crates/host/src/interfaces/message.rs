@@ -17,6 +17,8 @@ pub(super) const GET_ADDRESS: u16 = 22;
 // Attributes of links and of addresses.
 const LINK_NAME: u16 = 3;
 const LINK_MASTER: u16 = 10;
+const LINK_INFO: u16 = 18;
+const INFO_KIND: u16 = 1;
 const ADDRESS: u16 = 1;
 const LOCAL_ADDRESS: u16 = 2;
 const ADDRESS_FLAGS: u16 = 8;
@@ -40,6 +42,7 @@ pub(super) enum News {
         name: String,
         master: Option<u32>,
         is_loopback: bool,
+        is_veth: bool,
     },
     LinkGone(u32),
     Address {
@@ -104,15 +107,20 @@ pub(super) fn read(mut datagram: &[u8]) -> Vec<(u32, News)> {
 
 fn link(body: &[u8]) -> Option<News> {
     let (index, flags) = (word(body, 4)?, word(body, 8)?);
-    let (mut name, mut master) = (None, None);
+    let (mut name, mut master, mut is_veth) = (None, None, false);
     for (kind, value) in attributes(body.get(LINK_HEADER..)?) {
         match kind {
             LINK_NAME => name = Some(String::from_utf8_lossy(value).trim_end_matches('\0').to_owned()),
             LINK_MASTER => master = word(value, 0).filter(|master| *master != 0),
+            LINK_INFO => {
+                let kind = attributes(value).into_iter().find(|(kind, _)| *kind == INFO_KIND);
+                is_veth = kind.is_some_and(|(_, kind)| kind.strip_suffix(b"\0").unwrap_or(kind) == b"veth");
+            }
             _ => {}
         }
     }
-    Some(News::Link { index, name: name?, master, is_loopback: flags & FLAG_LOOPBACK != 0 })
+    let is_loopback = flags & FLAG_LOOPBACK != 0;
+    Some(News::Link { index, name: name?, master, is_loopback, is_veth })
 }
 
 fn address(body: &[u8], comes: bool) -> Option<News> {
@@ -169,12 +177,13 @@ impl Interfaces {
     /// Takes a piece of news in.
     pub(super) fn take(&mut self, news: News) {
         match news {
-            News::Link { index, name, master, is_loopback } => {
+            News::Link { index, name, master, is_loopback, is_veth } => {
                 let interface = self.0.entry(index).or_default();
                 *interface = Interface {
                     name,
                     master,
                     is_loopback,
+                    is_veth,
                     addresses: std::mem::take(&mut interface.addresses),
                 };
             }

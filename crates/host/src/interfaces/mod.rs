@@ -23,8 +23,26 @@ pub struct Interface {
     pub master: Option<u32>,
     /// Whether it only leads back to this machine.
     pub is_loopback: bool,
+    /// Whether it is one end of a cable inside the machine, at whose other end there is a pod, mostly.
+    pub is_veth: bool,
     /// Addresses that can be used: none that is still being tried out, or that another machine has.
     pub addresses: BTreeSet<IpAddr>,
+}
+
+impl Interface {
+    /// Whether it seems to be the node's end of what leads to a pod: nobody comes to it by an address. Which pods there are changes
+    /// all the time, and names of these interfaces tell people nothing.
+    pub fn seems_to_lead_to_a_pod(&self) -> bool {
+        self.is_veth && self.addresses.iter().all(is_of_link)
+    }
+}
+
+/// Whether an address is only known on one link.
+pub fn is_of_link(address: &IpAddr) -> bool {
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    }
 }
 
 impl Interfaces {

@@ -279,6 +279,7 @@ mod tests {
             name: name.to_owned(),
             master: None,
             is_loopback: name == "lo",
+            is_veth: false,
             addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
         }
     }

@@ -1,5 +1,10 @@
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use portcullis_core::Protocol;
-use portcullis_host::datapath::{Datapath, Interface, Mode, Synced};
+use portcullis_host::datapath::{Datapath, Error, Interface, Mode, Synced};
 use portcullis_testkit::Failure::TimedOut;
 use portcullis_testkit::{Host, Target, can_connect, connect, link};
 
@@ -191,6 +196,95 @@ fn an_interface_that_was_away_while_nobody_looked() {
     on(&node, || datapath.change([], [at])).unwrap();
     assert!(can_connect(&client, "198.18.0.2", TCP));
     assert_eq!(datapath.frontends().count(), 0);
+}
+
+/// Interfaces of pods come and go all the time: what is about others is not touched by it.
+#[test]
+fn an_interface_that_comes_or_goes_concerns_itself_alone() {
+    let (node, client, server) = bridged();
+    let _serving = server.serve(80);
+    let mut datapath = on(&node, Datapath::open).unwrap();
+    let limited = web("198.18.0.2", &["192.0.2.0/24"], &[]);
+    on(&node, || datapath.sync(Mode::Filter, &[interface("to-server")], [limited])).unwrap();
+    assert!(can_connect(&client, "198.18.0.2", TCP));
+    // Rules have numbers, and those that are written again have others.
+    let others = || node.run("nft -a list table inet portcullis").replace("# handle", "#");
+    let of = |chain: &str| node.run(&format!("nft -a list chain inet portcullis {chain}"));
+    let before = ["prerouting", "arriving", "admit_address4", "ingress_to-server"].map(of);
+    let mut filter_on = |names: &[&str]| {
+        let interfaces: Vec<Interface> = names.iter().map(|name| interface(name)).collect();
+        let done = on(&node, || {
+            datapath.filter_on(&interfaces);
+            datapath.change([], [])
+        });
+        (done.unwrap(), datapath.in_force().join(" "))
+    };
+    let rules = Synced { rules: true, ..Synced::default() };
+    assert_eq!(filter_on(&["to-client", "to-server"]), (rules.clone(), "to-client to-server".to_owned()));
+    assert!(!can_connect(&client, "198.18.0.2", TCP));
+    assert_eq!(["prerouting", "arriving", "admit_address4", "ingress_to-server"].map(of), before);
+    assert_eq!(filter_on(&["to-client", "to-server"]).0, Synced::default(), "nothing new");
+    // One that is not there yet, and one that is gone.
+    let names = ["to-client", "to-server", "to-nobody"];
+    assert_eq!(filter_on(&names), (Synced::default(), "to-client to-server".to_owned()));
+    node.run("ip link delete to-client");
+    assert_eq!(filter_on(&names), (rules.clone(), "to-server".to_owned()));
+    assert!(!others().contains("to-client"), "{}", others());
+    link(&client, &["198.18.0.10/24", "2001:db8:9::10/64"], &node, &[]);
+    node.run("ip link set to-client master bridge");
+    assert_eq!(filter_on(&names), (rules.clone(), "to-client to-server".to_owned()));
+    assert!(!can_connect(&client, "198.18.0.2", TCP));
+    assert_eq!(filter_on(&["to-server"]), (rules, "to-server".to_owned()));
+    assert!(can_connect(&client, "198.18.0.2", TCP), "nothing filters there any more");
+    assert_eq!(["prerouting", "arriving", "admit_address4", "ingress_to-server"].map(of), before);
+}
+
+/// One that goes between the look and the step does not keep the step from being done.
+#[test]
+fn interfaces_may_go_at_any_moment() {
+    let (node, client, server) = bridged();
+    let _serving = server.serve(80);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            // One process for all: it is to be fast.
+            let start = || Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn();
+            let mut ip = on(&node, start).unwrap();
+            let mut told = ip.stdin.take().unwrap();
+            for number in (0..8).cycle() {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                writeln!(told, "link add pod{number} type veth peer name peer{number}").unwrap();
+                writeln!(told, "link delete pod{number}").unwrap();
+                told.flush().unwrap();
+            }
+            drop(told);
+            assert!(ip.wait().unwrap().success());
+        });
+        let mut datapath = on(&node, Datapath::open).unwrap();
+        let limited = web("198.18.0.2", &["192.0.2.0/24"], &[]);
+        let pods: Vec<String> =
+            (0..8).flat_map(|number| [format!("pod{number}"), format!("peer{number}")]).collect();
+        let names = || ["to-client", "to-server"].into_iter().chain(pods.iter().map(String::as_str));
+        let interfaces: Vec<Interface> = names().map(interface).collect();
+        let mut tried = || -> Result<(), Error> {
+            on(&node, || {
+                datapath.sync(Mode::Filter, &interfaces, [limited.clone()])?;
+                for _ in 0..300 {
+                    datapath.change([], [])?;
+                }
+                for _ in 0..50 {
+                    datapath.sync(Mode::Filter, &interfaces, [limited.clone()])?;
+                }
+                Ok(())
+            })
+        };
+        let done = tried();
+        is_over.store(true, Ordering::Relaxed);
+        done.unwrap();
+        assert!(!can_connect(&client, "198.18.0.2", TCP));
+    });
 }
 
 #[test]

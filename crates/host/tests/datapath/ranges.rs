@@ -1,9 +1,9 @@
-use portcullis_core::Protocol;
-use portcullis_host::datapath::{ClientAddress, Count, Counters, Mode};
+use portcullis_core::{Owner, Protocol};
+use portcullis_host::datapath::{ClientAddress, Count, Counters, Datapath, Frontend, Mode};
 use portcullis_testkit::Failure::TimedOut;
 use portcullis_testkit::{Target, can_connect, connect};
 
-use crate::lab::{Lab, V4, V6, frontend, on, place, seen, web};
+use crate::lab::{Lab, V4, V6, admission, frontend, on, place, seen, web};
 use crate::talk::{Connection, speak};
 
 const TCP: Target = Target::Tcp(80);
@@ -153,4 +153,30 @@ fn what_is_accepted_and_dropped_is_counted() {
     assert_eq!(counters[&udp].accepted, Count { packets: 1, bytes: 29 });
     let dropped = counters[&udp].dropped;
     assert!(dropped.packets >= 1 && dropped.bytes == 29 * dropped.packets, "{dropped:?}");
+}
+
+/// What came to one is not what came to the next one at the same place.
+#[test]
+fn what_is_counted_is_the_owner_s() {
+    let lab = Lab::new();
+    let _serving = lab.one.serve(8080);
+    let udp = place(V4, Protocol::UDP, 53);
+    let of = |name: &str| {
+        let owner = Owner::new("lab", "Service", Some("shop".into()), name).unwrap();
+        let endpoints = ["10.244.0.2:8080".parse().unwrap()];
+        Frontend::new(udp, owner, admission(&["192.0.2.0/24"]), endpoints).unwrap()
+    };
+    let mut datapath = lab.datapath();
+    lab.sync(&mut datapath, Mode::Nftables, &[of("first")]);
+    let counted = |datapath: &mut Datapath| on(&lab.node, || datapath.counters()).unwrap()[&udp];
+    assert!(can_connect(&lab.inside, V4, Target::Udp(53)) && !can_connect(&lab.outside, V4, Target::Udp(53)));
+    assert!(counted(&mut datapath).accepted.packets == 1 && counted(&mut datapath).dropped.packets > 0);
+    lab.change(&mut datapath, &[of("second")], &[]);
+    assert_eq!(counted(&mut datapath), Counters::default());
+    assert!(can_connect(&lab.inside, V4, Target::Udp(53)));
+    assert_eq!(counted(&mut datapath).accepted.packets, 1);
+    // Also where it passed while nobody looked.
+    let mut datapath = lab.datapath();
+    lab.sync(&mut datapath, Mode::Nftables, &[of("third")]);
+    assert_eq!(counted(&mut datapath), Counters::default());
 }

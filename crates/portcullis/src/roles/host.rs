@@ -43,8 +43,8 @@ pub(crate) async fn start(
             Failure::new(Exit::Usage, what).note("Set one of them to true, or host.enabled to false.")
         );
     }
-    // Where both halves are one process, Services are there once.
-    let known = Known::default();
+    // Where both halves are one process, Services and endpoints are read once.
+    let known = Known::new(client.clone());
     if given.agent {
         let check = readiness.register("host-agent");
         let machine = Machine::start().map_err(|error| Failure::new(Exit::Lacking, error.to_string()))?;
@@ -58,7 +58,7 @@ pub(crate) async fn start(
             mode: filters(given.datapath),
             observe,
         };
-        let agent = NodeAgent::new(client.clone(), machine, settings, known.clone());
+        let agent = NodeAgent::new(machine, settings, known.clone());
         metrics.registry().register_collector(Box::new(Packets(agent.traffic())));
         let working = agent.run(move |standing| match standing {
             Ok(()) => check.ready(),
@@ -81,8 +81,8 @@ pub(crate) async fn start(
         // One that waits for its turn is as ready as one can be.
         check.ready();
         let working = move || {
-            let (check, client) = (Arc::clone(&check), client.clone());
-            let controller = HostController::new(client, settings.clone(), known.clone());
+            let check = Arc::clone(&check);
+            let controller = HostController::new(settings.clone(), known.clone());
             async move {
                 controller.run().await;
                 drop(check);

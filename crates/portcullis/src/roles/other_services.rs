@@ -46,6 +46,8 @@ pub(crate) async fn start(
         let settings = HaProxySettings {
             flavour: flavour(clusters.types),
             namespace: None,
+            // Two would write the same status.
+            but: clusters.namespace.clone().filter(|_| clusters.enabled && clusters.haproxy),
             agents: loaded.config.haproxy.namespace.clone(),
             concurrency: services.concurrency,
         };

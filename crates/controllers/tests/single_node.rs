@@ -247,6 +247,69 @@ async fn other_ways_to_the_router_are_closed() {
     assert_eq!(node.start().await.unwrap(), Report::default());
 }
 
+/// What people add to the router is taken away as well, also where nothing is said about it here.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_added_by_hand_is_taken_away_and_told() {
+    let node = Node::new().await;
+    node.start().await.unwrap();
+    let mut before = ["deployment", "service", "serviceaccount"].map(|kind| {
+        let name = if kind == "serviceaccount" { "portcullis-router" } else { "router-default" };
+        (kind, name, node.get(kind, name))
+    });
+    let (container, pod) = ("/spec/template/spec/containers/0", "/spec/template/spec");
+    // That stays, as pods would be made anew without it.
+    let (noted, time) = ("kubectl.kubernetes.io/restartedAt", "2026-01-01T00:00:00Z");
+    before[0].2["spec"]["template"]["metadata"]["annotations"][noted] = json!(time);
+    let noted = format!("/spec/template/metadata/annotations/{}", noted.replace('/', "~1"));
+    node.edit(
+        "deployment",
+        "router-default",
+        "json",
+        json!([
+            {"op": "add", "path": "/spec/paused", "value": true},
+            {"op": "add", "path": noted, "value": time},
+            {"op": "replace", "path": "/spec/revisionHistoryLimit", "value": 1},
+            {"op": "add", "path": format!("{pod}/hostNetwork"), "value": true},
+            {"op": "add", "path": format!("{pod}/securityContext"), "value": {"runAsUser": 7}},
+            {"op": "add", "path": format!("{container}/envFrom"), "value": [{"configMapRef": {"name": "own"}}]},
+            {"op": "add", "path": format!("{container}/ports/0/hostPort"), "value": 80},
+            {"op": "add", "path": format!("{container}/ports/1/hostPort"), "value": 443},
+            {"op": "add", "path": format!("{container}/ports/2/hostPort"), "value": 1936},
+        ]),
+    );
+    let more = json!({"spec": {"sessionAffinity": "ClientIP", "publishNotReadyAddresses": true}});
+    node.edit("service", "router-default", "merge", more);
+    let blind = json!({"automountServiceAccountToken": false});
+    node.edit("serviceaccount", "portcullis-router", "merge", blind);
+
+    let report = node.start().await.unwrap();
+    let told = |object: &str, field: &str| {
+        let changed = report.changed.iter().find(|changed| changed.object.starts_with(object));
+        let changed = changed.unwrap_or_else(|| panic!("{object}: {report:?}"));
+        assert!(changed.fields.iter().any(|one| one.starts_with(field)), "{field}: {changed:?}");
+        assert_eq!(changed.by.as_deref(), Some(&["kubectl-edit".to_owned()][..]), "{changed:?}");
+    };
+    for field in [
+        "spec.paused",
+        "spec.revisionHistoryLimit",
+        "spec.template.spec.hostNetwork",
+        "spec.template.spec.securityContext",
+        "spec.template.spec.containers[router].envFrom",
+        "spec.template.spec.containers[router].ports[http].hostPort",
+    ] {
+        told("Deployment", field);
+    }
+    told("Service openshift-ingress/router-default", "spec.sessionAffinity");
+    told("Service openshift-ingress/router-default", "spec.publishNotReadyAddresses");
+    told("ServiceAccount", "automountServiceAccountToken");
+    for (kind, name, before) in &before {
+        let after = node.get(kind, name);
+        assert_eq!(after["spec"], before["spec"], "{kind}");
+        assert!(after.get("automountServiceAccountToken").is_none(), "{after:#}");
+    }
+    assert_eq!(node.start().await.unwrap(), Report::default(), "once");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_edited_by_hand_is_put_back_and_told() {
     let mut node = Node::new().await;

@@ -14,6 +14,7 @@ use tracing::{info, warn};
 use super::conditions::{condition, keep_times};
 use super::controller::Context;
 use super::{IngressSettings, Stand};
+use crate::cluster::shelf::is_of_object;
 
 /// Its name.
 const NAME: &str = "ingress";
@@ -185,6 +186,8 @@ async fn tell(
     let found = match api.get(NAME).await {
         Ok(found) => found,
         Err(kube::Error::Api(status)) if status.code == 404 && settings.observe => return Ok(false),
+        // Without such a type nobody may make one either.
+        Err(kube::Error::Api(status)) if status.code == 404 && !is_of_object(&status) => return Ok(false),
         Err(kube::Error::Api(status)) if status.code == 404 => {
             match api.create(&PostParams::default(), &new(resource)).await {
                 Ok(made) => made,

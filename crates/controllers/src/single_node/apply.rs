@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::controller::SingleNode;
@@ -13,6 +13,9 @@ use super::object::{MANAGER, Object};
 use super::trouble::Trouble;
 use super::{Changed, Report};
 use crate::router::patch;
+
+/// So often something is laid over what somebody writes at the same time.
+const TRIES: usize = 5;
 
 impl SingleNode {
     /// Has one object as it should be, by what is there.
@@ -47,12 +50,15 @@ impl SingleNode {
             report.made_anew.push(place);
             return Ok(());
         }
-        let Some((before, after)) = object.changed(&found) else { return Ok(()) };
+        let made = self.as_made(&api, object).await;
+        let Some((before, after)) = object.changed(&found, made.as_ref()) else { return Ok(()) };
         let fields = differing(&before, &after);
         let by = if self.settings.observe {
             BTreeSet::new()
         } else {
-            self.put_right(&api, object, have).await.map_err(|error| Trouble::of(&place, &error))?
+            self.put_right(&api, object, have, made.as_ref())
+                .await
+                .map_err(|error| Trouble::of(&place, &error))?
         };
         // From the same configuration it would be as it was.
         let is_edit = object.is_from_this(&found) || !by.is_empty();
@@ -64,12 +70,30 @@ impl SingleNode {
         Ok(())
     }
 
+    /// What Kubernetes would make of an object, if it were not there: it is asked to, and not to do it. Who only watches may not.
+    async fn as_made(&self, api: &Api<DynamicObject>, object: &Object) -> Option<Value> {
+        if self.settings.observe || !object.is_ours_alone() {
+            return None;
+        }
+        let name = format!("{}-as-made", object.name());
+        let mut like = object.value.clone();
+        like["metadata"]["name"] = json!(name);
+        let only_asked = PatchParams { dry_run: true, ..PatchParams::apply(MANAGER) };
+        let made = api.patch(&name, &only_asked, &Patch::Apply(&like)).await;
+        let made = made.inspect_err(|error| {
+            let object = object.place();
+            warn!(object, %error, "fields that others added to it cannot be told from those of Kubernetes, and stay");
+        });
+        made.ok().as_ref().map(value)
+    }
+
     /// Writes it over what is there, and says against whom.
     async fn put_right(
         &self,
         api: &Api<DynamicObject>,
         object: &Object,
         have: &DynamicObject,
+        made: Option<&Value>,
     ) -> Result<BTreeSet<String>, kube::Error> {
         let mut against = BTreeSet::new();
         let mut now = match write(api, object, false).await {
@@ -87,7 +111,7 @@ impl SingleNode {
             now = match write(api, object, true).await {
                 Ok(now) => Some(now),
                 Err(kube::Error::Api(status)) if status.code == 422 => {
-                    self.lay_over(api, object, have).await?;
+                    self.lay_over(api, object, have, made).await?;
                     Some(write(api, object, true).await?)
                 }
                 Err(error) => return Err(error),
@@ -95,7 +119,7 @@ impl SingleNode {
         }
         // What others added to lists, and what keeps the router from running.
         if let Some(now) = now {
-            self.lay_over(api, object, &now).await?;
+            self.lay_over(api, object, &now, made).await?;
         }
         Ok(against)
     }
@@ -106,10 +130,21 @@ impl SingleNode {
         api: &Api<DynamicObject>,
         object: &Object,
         have: &DynamicObject,
+        made: Option<&Value>,
     ) -> Result<(), kube::Error> {
-        let Some((before, after)) = object.changed(&value(have)) else { return Ok(()) };
         let by_us = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
-        api.patch(object.name(), &by_us, &Patch::Merge(patch(&before, &after))).await.map(drop)
+        let mut newest = have.clone();
+        for left in (0..TRIES).rev() {
+            let Some((before, after)) = object.changed(&value(&newest), made) else { break };
+            match api.patch(object.name(), &by_us, &Patch::Merge(patch(&before, &after))).await {
+                // Kubernetes itself notes something on it meanwhile.
+                Err(kube::Error::Api(status)) if status.code == 409 && left > 0 => {
+                    newest = api.get(object.name()).await?;
+                }
+                done => return done.map(drop),
+            }
+        }
+        Ok(())
     }
 }
 

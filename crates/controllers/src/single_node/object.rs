@@ -43,7 +43,7 @@ pub(super) enum Whose {
 impl Object {
     /// One that is ours. What others add to it stays.
     pub(super) fn new<K: Resource<DynamicType = ()> + Serialize>(object: &K, router: &str) -> Self {
-        let mut value = serde_json::to_value(object).expect("an object of Kubernetes can be written");
+        let mut value = json(object);
         value["metadata"]["labels"][SINGLE_NODE_LABEL] = json!(router);
         let applied = format!("{:016x}", hash(&value.to_string()));
         value["metadata"]["annotations"][APPLIED] = json!(applied);
@@ -68,18 +68,44 @@ impl Object {
         place(&self.resource, self.namespace(), self.name())
     }
 
-    /// What one that is there is and has to become; nothing, if it is as it should be.
-    pub(super) fn changed(&self, have: &Value) -> Option<(Value, Value)> {
-        match self.resource.kind.as_str() {
-            "Deployment" => as_type::<Deployment>(have, &self.value, changed_deployment),
-            "ConfigMap" if self.is_whole => as_type::<ConfigMap>(have, &self.value, changed_config),
-            "Service" => {
-                let mut after = changed(have, &self.value).unwrap_or_else(|| have.clone());
-                close_other_ways(&mut after, &self.value);
-                (after != *have).then(|| (have.clone(), after))
+    /// Whether what people add to it changes what the router does, or how it is reached.
+    pub(super) fn is_ours_alone(&self) -> bool {
+        ["Deployment", "Service"].contains(&self.resource.kind.as_str())
+    }
+
+    /// What one that is there is and has to become; nothing, if it is as it should be. `made` is what Kubernetes would make of it if
+    /// it were not there, if that is known: what is not in it was added by somebody.
+    pub(super) fn changed(&self, have: &Value, made: Option<&Value>) -> Option<(Value, Value)> {
+        let (have, mut after, made) = match self.resource.kind.as_str() {
+            "Deployment" => {
+                let [have, want, made] =
+                    [Some(have), Some(&self.value), made].map(|object| as_type::<Deployment>(object?));
+                let have = have?;
+                let after = changed_deployment(&have, &want?).unwrap_or_else(|| have.clone());
+                (json(&have), json(&after), made.as_ref().map(json))
             }
-            _ => changed(have, &self.value).map(|after| (have.clone(), after)),
+            "ConfigMap" if self.is_whole => {
+                let (have, want) = (as_type::<ConfigMap>(have)?, as_type(&self.value)?);
+                let after = changed_config(&have, &want)?;
+                (json(&have), json(&after), None)
+            }
+            _ => {
+                let after = changed(have, &self.value).unwrap_or_else(|| have.clone());
+                (have.clone(), after, made.cloned())
+            }
+        };
+        match self.resource.kind.as_str() {
+            "Service" => close_other_ways(&mut after, &self.value),
+            "ServiceAccount" => {
+                // Without its token a router sees nothing.
+                after.as_object_mut().map(|account| account.remove("automountServiceAccountToken"));
+            }
+            _ => {}
         }
+        if let Some(made) = made {
+            take_out_additions(&mut after["spec"], &made["spec"]);
+        }
+        (after != have).then_some((have, after))
     }
 
     /// Why one that is there cannot become it: Kubernetes does not let these change.
@@ -123,16 +149,44 @@ fn close_other_ways(after: &mut Value, want: &Value) {
     }
 }
 
-/// Both as far as the type knows them: what is new to it is in neither.
-fn as_type<T: Serialize + DeserializeOwned>(
-    have: &Value,
-    want: &Value,
-    changed: fn(&T, &T) -> Option<T>,
-) -> Option<(Value, Value)> {
-    let [have, want] = [have, want].map(|object| serde_json::from_value::<T>(object.clone()).ok());
-    let have = have?;
-    let after = changed(&have, &want?)?;
-    Some((serde_json::to_value(have).ok()?, serde_json::to_value(after).ok()?))
+/// What Kubernetes gives to each, source ranges, and what people note on pods: these stay as they are. Without the note of
+/// `kubectl rollout restart` pods would be made anew.
+const OWN: [&str; 8] = [
+    "clusterIP",
+    "clusterIPs",
+    "healthCheckNodePort",
+    "ipFamilies",
+    "ipFamilyPolicy",
+    "loadBalancerSourceRanges",
+    "metadata",
+    "nodePort",
+];
+
+/// Has it as it would be made.
+fn take_out_additions(after: &mut Value, made: &Value) {
+    match (after, made) {
+        (Value::Object(after), Value::Object(made)) => {
+            after.retain(|key, _| made.contains_key(key) || OWN.contains(&key.as_str()));
+            for (key, value) in made.iter().filter(|(key, _)| !OWN.contains(&key.as_str())) {
+                take_out_additions(after.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (Value::Array(after), Value::Array(made)) if after.len() == made.len() => {
+            for (after, made) in after.iter_mut().zip(made) {
+                take_out_additions(after, made);
+            }
+        }
+        (after, made) => after.clone_from(made),
+    }
+}
+
+/// As far as the type knows it: what is new to it is left out.
+fn as_type<T: DeserializeOwned>(object: &Value) -> Option<T> {
+    serde_json::from_value(object.clone()).ok()
+}
+
+fn json<T: Serialize>(object: &T) -> Value {
+    serde_json::to_value(object).expect("an object of Kubernetes can be written")
 }
 
 /// Kind and name, for people.

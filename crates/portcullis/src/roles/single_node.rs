@@ -189,9 +189,9 @@ fn listen(given: &[String]) -> Vec<String> {
 /// What of `ingress.listenAddress` is not on this host.
 fn not_here(loaded: &Loaded, here: &Interfaces) -> Vec<Finding> {
     let families = match loaded.config.single_node.addresses {
-        Some(Addresses::Ipv4) => [portcullis_core::Family::V4].into(),
+        Some(Addresses::Ipv4) | None => [portcullis_core::Family::V4].into(),
         Some(Addresses::Ipv6) => [portcullis_core::Family::V6].into(),
-        Some(Addresses::Both) | None => Selection::usual().families,
+        Some(Addresses::Both) => Selection::usual().families,
     };
     let selection = Selection { families, ..selection(&loaded.config.host) };
     let names: Vec<&str> = here.iter().filter(|one| !one.is_loopback).map(|one| one.name.as_str()).collect();

@@ -19,6 +19,7 @@ fn here() -> Interfaces {
         name: name.to_owned(),
         master: None,
         is_loopback: name == "lo",
+        is_veth: false,
         addresses: addresses.iter().map(|address| address.parse().unwrap()).collect(),
     };
     let all = [
@@ -59,6 +60,12 @@ fn what_is_not_on_this_host_is_named() {
         (
             "2001:db8::7",
             "ipv4",
+            Some("2001:db8::7 is of IPv6, and the cluster's Services are not".to_owned()),
+        ),
+        // Without a word IPv4 is meant.
+        (
+            "2001:db8::7",
+            "null",
             Some("2001:db8::7 is of IPv6, and the cluster's Services are not".to_owned()),
         ),
         (
@@ -120,6 +127,26 @@ fn what_cannot_be_carried_out_is_named_by_its_line() {
         settings(&loaded, &mut wrong);
         let found = shown(&wrong);
         assert!(found.iter().any(|found| found.starts_with(expected)), "{expected}: {found:?}");
+    }
+}
+
+/// The configuration of the guide can be used as it stands, and its lines are where the guide says.
+#[test]
+fn the_guide_has_a_configuration_that_works() {
+    let guide = include_str!("../../../../../docs/single-node.md");
+    let text = guide.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+    let loaded = loaded(text);
+    assert!(loaded.warnings.is_empty(), "{:?}", loaded.warnings);
+    let mut wrong = Vec::new();
+    let found = settings(&loaded, &mut wrong);
+    assert!(wrong.is_empty() && found.is_wanted && found.at_node, "{wrong:?}");
+    assert!(loaded.config.kubernetes.kubeconfig.is_some());
+    for (key, port) in [("http", 80), ("https", 443)] {
+        let at = loaded.origin(&["ingress", "ports", key]).unwrap().to_string();
+        let line = at.rsplit(':').next().unwrap();
+        let row = guide.lines().find(|row| row.starts_with(&format!("ingress.ports.{key} "))).unwrap();
+        let words: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(words[1..], [port.to_string(), format!("/etc/portcullis/config.yaml:{line}")], "{at}");
     }
 }
 

@@ -20,7 +20,9 @@ use crate::backoff::{Backoff, WELL};
 use crate::error::Error;
 use crate::holder::{has_family, holders};
 use crate::names;
-use crate::next::{Decision, Look, Memory, Order, Running, Step, Why, claimed, next, problems, questions};
+use crate::next::{
+    Decision, Look, Memory, Order, Running, Step, Why, claimed, closing, keeps_out, next, problems, questions,
+};
 use crate::seen::{Seen, seen};
 use crate::socket::Socket;
 use crate::supervised::{is_running, last_words, start, write};
@@ -76,6 +78,7 @@ pub struct Instance {
     memory: Memory,
     tally: Tally,
     wanted: Wanted,
+    has_closed: bool,
 }
 
 impl Instance {
@@ -113,6 +116,7 @@ impl Instance {
             memory: Memory::default(),
             tally: Tally::default(),
             wanted: Wanted::default(),
+            has_closed: false,
         })
     }
 
@@ -131,10 +135,17 @@ impl Instance {
         self.misses < ENOUGH
     }
 
+    /// Whether nobody gets in who is not wanted to, and who is to leave or to rest gets nothing new, although what was wanted last could
+    /// not be done.
+    pub fn has_closed(&self) -> bool {
+        self.has_closed
+    }
+
     /// Makes HAProxy do what is wanted, as far as that goes without waiting: for checks to pass, for connections to end.
     /// One that has ended is started again. To be called when something changes, at [`Seen::due`], and every few seconds.
     pub async fn apply(&mut self, wanted: &Wanted, now: SystemTime) -> Result<Seen, Error> {
         self.wanted.clone_from(wanted);
+        self.has_closed = false;
         let names = wanted.balancers.iter().filter_map(|balancer| names::balancer(&balancer.id)).collect();
         self.tally.keep(&names);
         let mut before = Vec::new();
@@ -150,13 +161,12 @@ impl Instance {
                 sleep(PAUSE).await;
             }
             self.count_cuts(&decision.steps);
-            for step in &decision.steps {
-                tracing::debug!(?step, "haproxy");
-                self.execute(step).await?;
-            }
-            let current = self.processes.as_ref().and_then(|processes| processes.current);
-            for (worker, servers) in cuts_in_old_workers(&decision.steps, current) {
-                cut_in_old_worker(&self.master, worker, &servers).await?;
+            if let Err(problem) = self.execute_all(&decision.steps).await {
+                // One that does not answer would be waited for once more.
+                if !matches!(problem, Error::Silent { .. } | Error::Ended { .. }) {
+                    self.has_closed = self.close(wanted, now).await;
+                }
+                return Err(problem);
             }
             look = match touched(&decision.steps) {
                 Some(backends) => self.look_at_some(look, &backends).await?,
@@ -166,6 +176,52 @@ impl Instance {
         }
         let decision = next(wanted, &look, &self.memory, now);
         Ok(self.tell(&look, &decision))
+    }
+
+    async fn execute_all(&mut self, steps: &[Step]) -> Result<(), Error> {
+        for step in steps {
+            tracing::debug!(?step, "haproxy");
+            self.execute(step).await?;
+        }
+        self.cut_in_old_workers(steps).await
+    }
+
+    async fn cut_in_old_workers(&self, steps: &[Step]) -> Result<(), Error> {
+        let current = self.processes.as_ref().and_then(|processes| processes.current);
+        for (worker, servers) in cuts_in_old_workers(steps, current) {
+            cut_in_old_worker(&self.master, worker, &servers).await?;
+        }
+        Ok(())
+    }
+
+    /// Does what closes something, where not all can be done: nobody stays let in, or sent to, for what is in the way of others.
+    /// Says whether all of that could be done.
+    async fn close(&mut self, wanted: &Wanted, now: SystemTime) -> bool {
+        self.try_close(wanted, now).await.unwrap_or_else(|problem| {
+            warn!(
+                problem = problem.in_full(),
+                "who is not to get in, or to be sent to, could not be kept from it"
+            );
+            false
+        })
+    }
+
+    async fn try_close(&mut self, wanted: &Wanted, now: SystemTime) -> Result<bool, Error> {
+        let look = self.look_at_all().await?;
+        let decision = closing(wanted, &look, &self.memory, now);
+        self.memory.clone_from(&decision.memory);
+        self.count_cuts(&decision.steps);
+        let mut first = Ok(());
+        for step in &decision.steps {
+            match self.execute(step).await {
+                // Nothing else would be answered either, and each would be waited for.
+                Err(problem @ Error::Silent { .. }) => return Err(problem),
+                // One that is refused keeps no other from being done.
+                done => first = first.and(done),
+            }
+        }
+        first.and(self.cut_in_old_workers(&decision.steps).await)?;
+        Ok(keeps_out(wanted, &look))
     }
 
     /// How everything is, by what was last wanted. Nothing is changed.
@@ -450,6 +506,10 @@ impl Instance {
     }
 
     fn count_cuts(&mut self, steps: &[Step]) {
+        // Before a reload nothing is decided about connections: those that are being ended still are.
+        if steps.iter().any(|step| matches!(step, Step::Reload { .. })) {
+            return;
+        }
         let mut cuts = BTreeMap::new();
         for step in steps {
             if let Step::Server { backend, server, order: Order::Cut { worker, sessions, why } } = step {

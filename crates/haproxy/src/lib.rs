@@ -40,6 +40,6 @@ pub use answers::{Admin, Server};
 pub use error::Error;
 pub use file::{HEALTH_CHECK, health_check};
 pub use instance::{Instance, Settings};
-pub use next::{Decision, Look, Memory, Order, Running, Step, Why, next, questions};
+pub use next::{Decision, Look, Memory, Order, Running, Step, Why, closing, keeps_out, next, questions};
 pub use seen::{BalancerSeen, MemberSeen, Seen, Totals};
 pub use wanted::{Balance, Balancer, BalancerId, Options, Tuning, Wanted};

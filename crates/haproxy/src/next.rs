@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use portcullis_core::{Duty, Family, LoadBalancer, Member, Problem};
+use portcullis_core::{AddressSet, Cidr, Duty, Family, LoadBalancer, Member, Problem};
 
 use crate::answers::{Admin, Counts, Key, Server};
 use crate::claims::{Claim, claims};
@@ -78,7 +78,7 @@ pub struct Memory {
     pub unspoken: BTreeMap<(String, String), SystemTime>,
 }
 
-/// What is to be done, in this order; what fails ends it.
+/// What is to be done, in this order; what fails ends it, but for what closes something ([`closing`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// The steps.
@@ -218,12 +218,7 @@ pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> D
     let mut decision = Decision { problems: problems(&claims), ..Decision::default() };
     let steps = &mut decision.steps;
 
-    let files: Vec<(String, BTreeSet<String>)> = claims
-        .iter()
-        .filter(|claim| !claim.placed.is_empty())
-        .filter_map(|claim| Some(file::ranges(claim.name.as_ref()?, &claim.balancer.load_balancer)))
-        .flatten()
-        .collect();
+    let files = range_files(&claims);
     for (name, ranges) in &files {
         let text = file::ranges_text(ranges);
         if look.ranges.get(name) != Some(&text) {
@@ -278,6 +273,73 @@ pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> D
     decision
 }
 
+/// What can be done without any file, and opens nothing: for when files cannot be written, or are refused. Source ranges that the
+/// worker has become narrower, and who is to leave or to rest gets nothing new and has no more time than it is given. So it is with all
+/// of a load balancer that is gone. Who is to serve is left as it is, and so is who is not spoken of by a load balancer that is there:
+/// what is to come in their place may need a file.
+pub fn closing(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> Decision {
+    let claims = claimed(wanted, look);
+    let decision = Decision { memory: memory.clone(), problems: problems(&claims), ..Decision::default() };
+    let Some(running) = &look.running else { return decision };
+    let mut servers = Servers { running, memory, now, cut: BTreeSet::new(), decision };
+    for (file, ranges) in range_files(&claims) {
+        let ranges = running.ranges.get(&file).and_then(|has| narrowed(has, &ranges));
+        servers.decision.steps.extend(ranges.map(|ranges| Step::Admit { file, ranges }));
+    }
+    for claim in &claims {
+        servers.close(claim);
+    }
+    servers.of_nobody(&claims);
+    servers.decision
+}
+
+/// Whether [`closing`] keeps out all who are not to get in: the worker has ranges for all that it listens for and that is to be limited.
+/// What is open to everyone is limited by another file alone.
+pub fn keeps_out(wanted: &Wanted, look: &Look) -> bool {
+    let Some(running) = &look.running else { return true };
+    let listening = listening(look);
+    claimed(wanted, look).iter().all(|claim| {
+        let Some(name) = &claim.name else { return true };
+        let (from, to) = names::proxies_between(name);
+        if running.proxies.range(from.clone()..to.clone()).next().is_none() {
+            return true;
+        }
+        let sockets = listening.range(from..to).flat_map(|(_, sockets)| sockets);
+        let mut families: BTreeSet<Family> = sockets.map(|socket| Family::of(socket.ip())).collect();
+        if families.is_empty() {
+            // Where it listens is not known.
+            families.extend(Family::ALL);
+        }
+        let admission = claim.balancer.load_balancer.admission();
+        let mut limited = families.into_iter().filter(|family| file::limits(admission, *family));
+        limited.all(|family| running.ranges.contains_key(&names::ranges(name, family)))
+    })
+}
+
+/// The files of source ranges of all who get something, and what is to be in them.
+fn range_files(claims: &[Claim<'_>]) -> Vec<(String, BTreeSet<String>)> {
+    let placed = claims.iter().filter(|claim| !claim.placed.is_empty());
+    let files =
+        placed.filter_map(|claim| Some(file::ranges(claim.name.as_ref()?, &claim.balancer.load_balancer)));
+    files.flatten().collect()
+}
+
+/// What is left of ranges where only these may be, if that is less.
+fn narrowed(has: &BTreeSet<String>, wanted: &BTreeSet<String>) -> Option<BTreeSet<String>> {
+    let addresses = |ranges: &BTreeSet<String>| -> AddressSet {
+        ranges.iter().filter_map(|range| range.parse::<Cidr>().ok()).collect()
+    };
+    let (had, may) = (addresses(has), addresses(wanted));
+    let left = had.intersection(&may);
+    if left == had {
+        return None;
+    }
+    if left == may {
+        return Some(wanted.clone());
+    }
+    Some(left.cidrs().iter().map(Cidr::to_string).collect())
+}
+
 /// Decides about servers, one proxy after the other.
 struct Servers<'a> {
     running: &'a Running,
@@ -310,6 +372,18 @@ impl Servers<'_> {
                 Some(Duty::Serve) => {}
                 Some(duty) => self.member(key, duty, String::new),
                 None => self.unspoken(key, balancer.drain_deadline()),
+            }
+        }
+    }
+
+    /// Who is to leave or to rest does, wherever it is.
+    fn close(&mut self, claim: &Claim<'_>) {
+        let Some(name) = &claim.name else { return };
+        let members = claim.balancer.load_balancer.members();
+        for key in self.of_balancer(name) {
+            let member = members.iter().find(|member| names::is_of(&key.1, member));
+            if let Some(duty) = member.map(Member::duty).filter(|duty| *duty != Duty::Serve) {
+                self.member(&key, duty, String::new);
             }
         }
     }

@@ -11,7 +11,7 @@ use portcullis_core::{
 };
 use portcullis_haproxy::{
     Admin, Balance, Balancer, BalancerId, Look, Memory, Options, Order, Running, Server, Step, Tuning,
-    Wanted, Why, next, questions,
+    Wanted, Why, closing, keeps_out, next, questions,
 };
 use proptest::prelude::*;
 
@@ -499,4 +499,63 @@ fn what_is_cut_is_cut_once() {
     }
     assert_eq!(cuts.iter().collect::<BTreeSet<_>>(), expected.iter().collect());
     assert_eq!(cuts.len(), expected.len());
+}
+
+/// Where files cannot be written, who is to be kept out is, and who leaves gets nothing new. Nothing is opened.
+#[test]
+fn what_closes_needs_no_file() {
+    let spec = |ports: &[u16], ranges: &[u8], members: &[(u8, Duties)]| Spec {
+        name: 0,
+        everywhere: false,
+        ports: ports.iter().copied().collect(),
+        udp: false,
+        ranges: Some(ranges.to_vec()),
+        random: false,
+        members: members.iter().map(|(number, duty)| (*number, (false, *duty))).collect(),
+    };
+    let (serve, leave) = (Duties::Serve, Duties::Leave(10));
+    let mut world = World::new();
+    world.settle(&wanted(&[spec(&[80], &[0, 1], &[(0, serve), (1, serve), (3, serve)])], 0));
+    world.check();
+    let file = "shop:b0.v4".to_owned();
+    // One leaves, one comes, and of one nobody speaks any more. Of the ranges one goes and one comes, and so it is with ports.
+    let after = wanted(&[spec(&[80, 81], &[1, 2], &[(0, serve), (1, leave), (2, serve)])], 0);
+    let steps = |world: &World| closing(&after, &world.look, &world.memory, world.time()).steps;
+    let order = |order: Order| Step::Server {
+        backend: "shop:b0:80".to_owned(),
+        server: "member-1:10.9.0.1:6443".to_owned(),
+        order,
+    };
+    let ranges = ["10.1.0.0/16".to_owned()].into();
+    assert_eq!(steps(&world), [Step::Admit { file: file.clone(), ranges }, order(Order::Drain)]);
+
+    // What is done is not done again, and its time is over when it would be.
+    let key = ("shop:b0:80".to_owned(), "member-1:10.9.0.1:6443".to_owned());
+    let worker = world.worker;
+    let running = world.look.running.as_mut().unwrap();
+    running.ranges.insert(file, ["10.1.0.0/16".to_owned()].into());
+    running.servers.get_mut(&key).unwrap().admin = Admin::Drain;
+    running.sessions.insert(key, [(worker, 3)].into());
+    assert_eq!(steps(&world), []);
+    world.now = 10;
+    let cut = Order::Cut { worker, sessions: 3, why: Why::TimeIsOver };
+    assert_eq!(steps(&world), [order(Order::Aside), order(cut)]);
+
+    // Who was open to everyone is limited by another file alone, and so is what is new; that one lets nobody in.
+    assert!(keeps_out(&after, &world.look));
+    let open = || Spec { ranges: None, ..spec(&[80], &[], &[(0, serve)]) };
+    let mut world = World::new();
+    world.settle(&wanted(&[open()], 0));
+    assert!(keeps_out(&wanted(&[open()], 0), &world.look));
+    assert!(!keeps_out(&wanted(&[spec(&[80], &[1], &[(0, serve)])], 0), &world.look));
+    let new = Spec { name: 1, ..spec(&[81], &[1], &[(0, serve)]) };
+    assert!(keeps_out(&wanted(&[open(), new], 0), &world.look));
+
+    // A load balancer that is gone, whatever comes in its place.
+    let mut world = World::new();
+    world.settle(&wanted(&[spec(&[80], &[0], &[(0, serve)])], 0));
+    let other = Spec { name: 1, ..spec(&[80], &[0], &[(1, serve)]) };
+    let steps = closing(&wanted(&[other], 0), &world.look, &world.memory, world.time()).steps;
+    let server = "member-0:10.9.0.0:6443".to_owned();
+    assert_eq!(steps, [Step::Server { backend: "shop:b0:80".to_owned(), server, order: Order::Drain }]);
 }

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
@@ -249,6 +249,14 @@ impl Load {
         eventually("there are more connections", || self.count() >= until);
     }
 
+    /// Waits until there were so many.
+    #[track_caller]
+    pub fn until(&self, connections: u64) {
+        while self.count() < connections {
+            self.more(connections.saturating_sub(self.count()).min(200));
+        }
+    }
+
     /// How many there were, and what went wrong.
     pub fn end(self) -> (u64, Vec<String>) {
         self.stop.store(true, Ordering::Relaxed);
@@ -256,6 +264,94 @@ impl Load {
             self.threads.into_iter().flat_map(|thread| thread.join().expect("nobody panics there")).collect();
         (self.count.load(Ordering::Relaxed), failures)
     }
+}
+
+/// Between two questions of a visit.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that last for a second to six, one after the other, by several at once. Each of them asks all the time, always gets its
+/// answer from the same member, and ends when its client wants it to.
+#[derive(Debug)]
+pub struct Visits {
+    stop: Arc<AtomicBool>,
+    /// Whom each of them talks to now.
+    now: Vec<Arc<Mutex<Option<String>>>>,
+    threads: Vec<JoinHandle<Vec<Visit>>>,
+}
+
+/// How a visit was.
+#[derive(Debug)]
+struct Visit {
+    /// How old it was when its last question, or its end, began.
+    age: Duration,
+    broken: Option<String>,
+}
+
+impl Visits {
+    /// Starts, and goes on until it is ended.
+    pub fn start(from: &Host, to: &str, port: u16) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let now: Vec<Arc<Mutex<Option<String>>>> = (0..12).map(|_| Arc::default()).collect();
+        let threads = now.iter().enumerate().map(|(number, now)| {
+            let (stop, now, from, to) = (Arc::clone(&stop), Arc::clone(now), from.clone(), to.to_owned());
+            // None is as long as the one before, nor as those of others at the same time.
+            let lengths = (0..)
+                .map(move |turn: usize| Duration::from_millis(1000 + 700 * ((3 * turn + number) % 8) as u64));
+            thread::spawn(move || {
+                let visits = lengths.map_while(|length| {
+                    let goes_on = || !stop.load(Ordering::Relaxed);
+                    goes_on().then(|| visit((&from, &to, port), length, &now, goes_on))
+                });
+                visits.collect()
+            })
+        });
+        Visits { threads: threads.collect(), now, stop }
+    }
+
+    /// How many talk to a member now.
+    pub fn with(&self, member: &str) -> usize {
+        let talks = |now: &Mutex<Option<String>>| {
+            now.lock().unwrap_or_else(PoisonError::into_inner).as_deref() == Some(member)
+        };
+        self.now.iter().filter(|now| talks(now)).count()
+    }
+
+    /// How many there were, and what went wrong with those that were not as old as this.
+    pub fn end(self, age: Duration) -> (usize, Vec<String>) {
+        self.stop.store(true, Ordering::Relaxed);
+        let all: Vec<Visit> =
+            self.threads.into_iter().flat_map(|thread| thread.join().expect("nobody panics there")).collect();
+        let young = all.iter().filter(|visit| visit.age < age);
+        (all.len(), young.filter_map(|visit| visit.broken.clone()).collect())
+    }
+}
+
+fn visit(
+    (from, to, port): (&Host, &str, u16),
+    length: Duration,
+    now: &Mutex<Option<String>>,
+    goes_on: impl Fn() -> bool,
+) -> Visit {
+    let (start, mut age) = (Instant::now(), Duration::ZERO);
+    let set = |member| *now.lock().unwrap_or_else(PoisonError::into_inner) = member;
+    let mut talk = || {
+        let mut held = Held::connect(from, to, port)?;
+        let member = held.ask()?;
+        set(Some(member.clone()));
+        while start.elapsed() < length && goes_on() {
+            thread::sleep(PAUSE);
+            age = start.elapsed();
+            let answer = held.ask()?;
+            if answer != member {
+                return Err(io::Error::other(format!("{answer} answers for {member}")));
+            }
+        }
+        age = start.elapsed();
+        held.end()
+    };
+    let broken = talk().err();
+    set(None);
+    Visit { age, broken: broken.map(|error| format!("{error}, after {age:?}")) }
 }
 
 /// A connection with a question and an answer.

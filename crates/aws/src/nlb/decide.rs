@@ -13,6 +13,7 @@ use portcullis_core::{Enforcement, Family, Owner, Problem, Scheme};
 use self::enforcement::{enforcement, how_targets_see_clients};
 use self::listeners::is_dual;
 use self::tags::{tag, wanted_tags};
+use super::asked::TargetKind;
 use super::look::Look;
 use super::node_side::NodeSide;
 use super::settings::{NodeRules, Settings};
@@ -173,6 +174,7 @@ pub(super) fn present(spec: &Spec, holding: &Holding, scene: Scene<'_>) -> Next 
         balancer: balancer(holding, &spec.name),
         next: Next::default(),
         later: Vec::new(),
+        emptied: None,
     };
     decision.look();
     if !decision.next.looks.is_empty() {
@@ -183,8 +185,13 @@ pub(super) fn present(spec: &Spec, holding: &Holding, scene: Scene<'_>) -> Next 
         Err(Unknown::Look(look)) => drop(decision.next.looks.insert(look)),
         Err(Unknown::Wrong(problem)) => decision.next.problem = Some(problem),
     }
-    let mut next = decision.next;
-    if next.is_done() && !next.opened {
+    let (mut next, emptied) = (decision.next, decision.emptied);
+    if next.is_done()
+        && !next.opened
+        && let Some(port) = emptied
+    {
+        next.problem = Some(would_be_emptied(spec, port));
+    } else if next.is_done() && !next.opened {
         next.problem = Some(Problem::new(
             format!(
                 "{}: its load balancer is not as wanted, and nothing is left to do about it, which is a fault of the program.",
@@ -200,6 +207,29 @@ pub(super) fn present(spec: &Spec, holding: &Holding, scene: Scene<'_>) -> Next 
     next
 }
 
+/// A listener would have nobody to send to.
+fn would_be_emptied(spec: &Spec, port: u16) -> Problem {
+    let (owner, kind) = (&spec.owner, spec.target_kind.as_str());
+    let (what, needed) = match spec.target_kind {
+        TargetKind::Instance => {
+            ("none of its machines is an instance that runs there", "machines with the providerID of one")
+        }
+        TargetKind::Ip => {
+            ("AWS sends to none of their addresses", "machines with addresses of the VPC or private ones")
+        }
+    };
+    Problem::new(
+        format!(
+            "{owner}: port {port} would be left without targets, as they are to be of type `{kind}`, and {what}."
+        ),
+        "It sends to the targets that it has.",
+        format!(
+            "Have {needed}; or, if {} or a target port was changed, set it to what it was.",
+            words::key(owner, "nlb-target-type")
+        ),
+    )
+}
+
 struct Decision<'a> {
     spec: &'a Spec,
     holding: &'a Holding,
@@ -208,6 +238,8 @@ struct Decision<'a> {
     next: Next,
     /// What changes where packets come from or go to, and is done once these are let through.
     later: Vec<Step>,
+    /// A port that keeps its targets, as it would get none instead.
+    emptied: Option<u16>,
 }
 
 impl Decision<'_> {

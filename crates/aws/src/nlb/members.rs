@@ -129,17 +129,16 @@ impl Followed {
     }
 
     /// Takes out who is not to serve any more, as far as that is known: whatever else cannot be done, they do not wait for it.
-    /// Others ask somebody to leave only while somebody else serves.
+    /// Others ask somebody to leave only while somebody else serves. Where another kind of targets is asked for, the group of the
+    /// old kind may serve for long: they leave that, too.
     pub(super) fn let_go(&self, holding: &Holding) -> Vec<Step> {
         let of = |serves: bool| -> BTreeSet<SmolStr> {
             let members = self.wanted.members().iter();
             let members = members.filter(|member| (member.duty() == Duty::Serve) == serves);
-            members.filter_map(|member| ids(member, self.kind).ok()).flatten().collect()
+            members.flat_map(ids_of_any_kind).collect()
         };
         let (serving, leaving) = (of(true), of(false));
-        let is_kind = |pool: &&Pool| pool.group.kind == self.kind.as_str();
-        let pools = holding.pools.values().filter(is_kind);
-        let steps = pools.filter_map(|pool| {
+        let steps = holding.pools.values().filter_map(|pool| {
             let there = pool.members().unwrap_or_default();
             let leaves = |target: &&&Target| leaving.contains(&target.id) && !serving.contains(&target.id);
             let targets: Vec<Target> = there.iter().filter(leaves).map(|target| (*target).clone()).collect();
@@ -150,10 +149,10 @@ impl Followed {
 
     /// Some were taken out just now: their time counts from here, whoever had put them back.
     pub(super) fn deregistered(&mut self, targets: &[Target]) {
-        let Followed { wanted, kind, out, .. } = self;
+        let Followed { wanted, out, .. } = self;
         let is_among = |name: &str| {
             let member = wanted.members().iter().find(|member| member.name() == name);
-            let ids = member.and_then(|member| ids(member, *kind).ok()).unwrap_or_default();
+            let ids = member.map(ids_of_any_kind).unwrap_or_default();
             targets.iter().any(|target| ids.contains(&target.id))
         };
         out.retain(|name, _| !is_among(name));
@@ -170,8 +169,9 @@ impl Followed {
         let mut out = std::mem::take(&mut self.out);
         let mut reports = Vec::new();
         for member in self.wanted.members() {
-            let standing = self.standing(member, holding, balancer, known);
-            let since = since(member.duty(), &standing, out.remove(member.name()), now);
+            let before = out.remove(member.name());
+            let standing = self.standing(member, before.is_some(), holding, balancer, known);
+            let since = since(member.duty(), &standing, before, now);
             self.out.extend(since.map(|since| (member.name().to_owned(), since)));
             let before = self.said.iter().find(|said| said.name == member.name()).map(|said| said.state);
             let (state, told) = state(member.duty(), standing, since, self.hold, before, now);
@@ -180,22 +180,38 @@ impl Followed {
         reports
     }
 
+    fn is_of_kind(&self, pool: &Pool) -> bool {
+        pool.group.kind == self.kind.as_str()
+    }
+
+    /// Where a member stands; `was_out` is whether it was known to be out before.
     fn standing(
         &self,
         member: &Member,
+        was_out: bool,
         holding: &Holding,
         balancer: Option<&Balancer>,
         (shared, settings): (&Shared, &Settings),
     ) -> Standing {
+        let is_unknown = holding.pools.values().any(|pool| pool.targets.is_none());
+        if member.duty() != Duty::Serve {
+            if is_unknown {
+                return Standing::Unknown;
+            }
+            let standing = leaving(&ids_of_any_kind(member), holding);
+            // One that is no target of this kind may have been one of the other.
+            let may_have_been = was_out || holding.pools.values().any(|pool| !self.is_of_kind(pool));
+            return match ids(member, self.kind) {
+                Err(why) if standing == Standing::Out && !may_have_been => Standing::Unfit(why),
+                _ => standing,
+            };
+        }
         let ids = match ids(member, self.kind) {
             Ok(ids) => ids,
             Err(why) => return Standing::Unfit(why),
         };
-        if holding.pools.values().any(|pool| pool.targets.is_none()) {
+        if is_unknown {
             return Standing::Unknown;
-        }
-        if member.duty() != Duty::Serve {
-            return leaving(&ids, holding);
         }
         if let Some(why) = unfit(&ids, self.kind, shared, settings) {
             return Standing::Unfit(why);
@@ -236,6 +252,12 @@ fn ids(member: &Member, kind: TargetKind) -> Result<Vec<SmolStr>, String> {
             None => Err("it has no providerID, by which its instance is known".to_owned()),
         },
     }
+}
+
+/// The same of both kinds: another kind may have been asked for before.
+fn ids_of_any_kind(member: &Member) -> Vec<SmolStr> {
+    let kinds = [TargetKind::Instance, TargetKind::Ip];
+    kinds.into_iter().flat_map(|kind| ids(member, kind).unwrap_or_default()).collect()
 }
 
 /// Why AWS would not take any of these.

@@ -19,6 +19,7 @@ use crate::ProbeMode;
 use crate::model::{Attributes, HealthCheck, Peer, Tags};
 
 /// What an owner wants.
+#[allow(clippy::struct_excessive_bools, reason = "each is about something else")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Spec {
     pub(super) owner: Owner,
@@ -32,6 +33,8 @@ pub(super) struct Spec {
     pub(super) machines: Arc<Machines>,
     /// Those of them that are not to be sent to any more. What they have goes on, so that they are still let in.
     pub(super) aside: Machines,
+    /// Whether anybody is to be sent to, be it somebody whom AWS can send to or not.
+    pub(super) is_served: bool,
     /// By their ports.
     pub(super) listeners: BTreeMap<u16, Listening>,
     /// Who may connect.
@@ -141,6 +144,7 @@ impl Spec {
             scheme: asked.scheme,
             dual_stack,
             target_kind: asked.target_kind,
+            is_served: wanted.members().iter().any(|member| member.duty() == Duty::Serve),
             listeners,
             clients: clients(wanted, dual_stack, &asked.prefix_lists),
             path_mtu: asked.path_mtu,

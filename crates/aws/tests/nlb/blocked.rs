@@ -74,6 +74,9 @@ async fn what_is_not_asked_for_is_closed_whatever_field_is_wrong() {
         plane.ranges = Some(vec!["10.0.0.0/9", "198.51.100.0/24"]);
         fake.clear_calls();
         let report = blocked(&provider, &with(&plane, key, value)).await;
+        let Outcome::Blocked(problem) = &report.outcome else { panic!() };
+        let state = "Only what is not asked for any more is closed, as far as AWS lets us.";
+        assert!(problem.state.ends_with(state), "{key}: {problem}");
         assert_eq!(listens_on(&fake), [443].into(), "{key}");
         assert_eq!(lets_in(&fake), texts(&["icmp 3-4 10.0.0.0/9", "tcp 443-443 10.0.0.0/9"]), "{key}");
         assert_eq!(report.admitted, Some(ranges(&["10.0.0.0/9"])), "{key}");
@@ -144,13 +147,73 @@ async fn clients_are_not_left_without_any_listener() {
     assert!(found.contains("tcp 443-443 10.0.0.0/9"), "{found:?}");
     assert!(!found.iter().any(|rule| rule.contains("10.0.0.0/8")), "ranges become narrower: {found:?}");
     let Outcome::Blocked(problem) = report.outcome else { panic!() };
-    assert!(problem.state.contains("what is not asked for any more is closed"), "{problem}");
+    assert!(
+        problem.state.ends_with("; ports 443, 8443 stay until there are listeners in their place."),
+        "{problem}"
+    );
+    assert!(
+        problem.state.starts_with("What was there before is still there"),
+        "what is exact stays: {problem}"
+    );
     fake.allow("CreateListener");
     for _ in 0..6 {
         assert_eq!(provider.sync(&plane.want("demo")).await.outcome, Outcome::Done);
         time.pass(&fake, 5);
     }
     assert_eq!(listens_on(&fake), [6443].into());
+}
+
+/// Others that are there are no replacement: they lead elsewhere.
+#[tokio::test]
+async fn a_listener_stays_until_there_is_one_in_its_place() {
+    type Ports = &'static [(u16, u16)];
+    let cases: [(&str, Ports, Ports, &[u16]); 4] = [
+        (
+            "another port",
+            &[(6443, 6443), (22623, 22623), (9345, 9345)],
+            &[(443, 6443), (22623, 22623)],
+            &[6443, 22623],
+        ),
+        ("ports change places", &[(6443, 6443), (443, 9345)], &[(443, 6443)], &[443, 6443]),
+        (
+            "members listen elsewhere, too",
+            &[(6443, 6443), (22623, 22623)],
+            &[(443, 8443), (22623, 22623)],
+            &[6443, 22623],
+        ),
+        ("one that is not the first", &[(6443, 6443), (22623, 22623)], &[(6443, 6443), (443, 8443)], &[6443]),
+    ];
+    for (case, before, after, stay) in cases {
+        let (fake, time) = (slow(|_| ()), Time::new());
+        let mut plane = Plane { ports: before.to_vec(), ..Plane::default() };
+        let first = provider(&fake, &time);
+        for _ in 0..6 {
+            assert_eq!(first.sync(&plane.want("demo")).await.outcome, Outcome::Done, "{case}");
+            time.pass(&fake, 5);
+        }
+        let provider = provider(&fake, &time);
+        plane.ports = after.to_vec();
+        plane.ranges = Some(vec!["10.0.0.0/9"]);
+        fake.deny("CreateListener");
+        fake.deny("ModifyListener");
+        for _ in 0..2 {
+            let report = blocked(&provider, &plane.want("demo")).await;
+            assert_eq!(listens_on(&fake), stay.iter().copied().collect(), "{case}");
+            let found = lets_in(&fake);
+            assert!(found.contains("tcp 6443-6443 10.0.0.0/9"), "{case}: {found:?}");
+            assert!(!found.iter().any(|rule| rule.contains("0.0.0.0/0")), "{case}: {found:?}");
+            let Outcome::Blocked(problem) = report.outcome else { panic!() };
+            let told = problem.state.ends_with("; port 6443 stays until there is a listener in its place.");
+            assert_eq!(told, !after.contains(&(6443, 6443)), "{case}: {problem}");
+        }
+        fake.allow("CreateListener");
+        fake.allow("ModifyListener");
+        for _ in 0..6 {
+            assert_eq!(provider.sync(&plane.want("demo")).await.outcome, Outcome::Done, "{case}");
+            time.pass(&fake, 5);
+        }
+        assert_eq!(listens_on(&fake), after.iter().map(|(port, _)| *port).collect(), "{case}");
+    }
 }
 
 /// What cannot be narrowed without keeping out who may get in stays, and is told as it is.

@@ -664,7 +664,7 @@ async fn before_aws_was_looked_at_nobody_is_gone() {
 #[tokio::test]
 async fn who_leaves_does_not_wait_for_what_is_blocked() {
     type Block = fn(&Fake, &mut Plane<'static>, &mut BTreeMap<String, String>);
-    let blocks: [(&str, Block); 7] = [
+    let blocks: [(&str, Block); 8] = [
         ("a parameter cannot be understood", |_, _, said| {
             said.insert(format!("{PREFIX}ip-address-type"), "none".to_owned());
         }),
@@ -689,6 +689,10 @@ async fn who_leaves_does_not_wait_for_what_is_blocked() {
             plane.members.push(("three", "i-3", Duty::Serve));
             fake.deny("DescribeSubnets");
             fake.deny("DescribeInstances");
+        }),
+        ("targets of another kind cannot be made", |fake, plane, _| {
+            plane.kind = "ip";
+            fake.deny("CreateTargetGroup");
         }),
         ("its load balancer is gone, and its subnet is not there", |fake, _, said| {
             fake.act_as_someone_else(|world| world.load_balancers.clear());
@@ -716,6 +720,57 @@ async fn who_leaves_does_not_wait_for_what_is_blocked() {
         assert_eq!(state(&report, "two"), MemberState::Removed, "{case}: {}", told(&report, "two"));
         assert!(is_target(&fake, "i-1", |target| target.health != "draining"), "{case}: others stay");
     }
+}
+
+/// Machines that are no instances are asked for as instances: nobody could be sent to, so those that there are go on being sent to, and
+/// who leaves them is waited for.
+#[tokio::test]
+async fn a_kind_that_nobody_is_of_leaves_nobody_without_targets() {
+    let (fake, time) = (slow(|_| ()), Time::new());
+    let mut plane = Plane {
+        kind: "ip",
+        members: vec![("one", "172.16.5.1", Duty::Serve), ("two", "172.16.5.2", Duty::Serve)],
+        drain: 20,
+        hold: Some(60),
+        ..Plane::default()
+    };
+    settle(&fake, &provider(&fake, &time), &time, &plane.want("demo")).await;
+    let sends_to = |fake: &Fake| {
+        let world = fake.state();
+        let balancer = world.load_balancers.values().next().unwrap();
+        let group = balancer.listeners.values().next().unwrap().target_group.clone();
+        let targets = &world.target_groups[&group].targets;
+        targets.iter().map(|(id, target)| format!("{} {}", id.id, target.health)).collect::<Vec<_>>()
+    };
+    let other = provider(&fake, &time);
+    plane.kind = "instance";
+    let report = other.sync(&plane.want("demo")).await;
+    let Outcome::Blocked(problem) = report.outcome else { panic!("{:?}", report.outcome) };
+    assert!(problem.what.contains("port 443 would be left without targets"), "{problem}");
+    assert!(problem.remedy.contains("spec.targetType"), "{problem}");
+    assert_eq!(sends_to(&fake), ["172.16.5.1 healthy", "172.16.5.2 healthy"]);
+
+    plane.members[0].2 = Duty::Leave { by: time.now() + Duration::from_secs(600) };
+    for (passed, expected) in [(0, "draining"), (20, "draining"), (39, "draining"), (1, "removed")] {
+        time.pass(&fake, passed);
+        let report = other.sync(&plane.want("demo")).await;
+        assert_eq!(state(&report, "one").to_string(), expected, "{}", told(&report, "one"));
+        assert!(!is_target(&fake, "172.16.5.1", |target| target.health != "draining"));
+    }
+    assert_eq!(sends_to(&fake), ["172.16.5.2 healthy"]);
+
+    plane.members.remove(0);
+    plane.kind = "ip";
+    settle(&fake, &other, &time, &plane.want("demo")).await;
+    assert_eq!(fake.state().target_groups.len(), 1);
+    // Once there are some of that kind, they are sent to.
+    plane.kind = "instance";
+    plane.members.push(("three", "i-3", Duty::Serve));
+    for _ in 0..3 {
+        assert_eq!(other.sync(&plane.want("demo")).await.outcome, Outcome::Done);
+        time.pass(&fake, 10);
+    }
+    assert_eq!(sends_to(&fake), ["i-3 healthy"]);
 }
 
 /// A member that never comes takes a call every minute, and not one every five seconds; news are noticed soon.

@@ -1,10 +1,15 @@
 //! Who may connect.
 
-use portcullis_core::Admission;
+use portcullis_core::{Admission, MemberState};
 use portcullis_haproxy::Wanted;
+use portcullis_testkit::eventually;
 
-use crate::lab::{Lab, V4, V6, admission, backend, balancer, listener, member, open, wanted};
-use portcullis_testkit::talk::{Held, ask};
+use crate::lab::{
+    Lab, Proxy, V4, V6, admission, backend, balancer, late, leaving, listener, member, member_of, open,
+    wanted,
+};
+use portcullis_testkit::talk::{Backend, Held, ask};
+use std::time::SystemTime;
 
 fn with(admission: Admission) -> Wanted {
     wanted(vec![balancer("web", &[V4, V6], vec![listener(80), listener(81)], admission, vec![member(1)])])
@@ -89,4 +94,49 @@ fn ranges_change_at_once_and_held_connections_stay() {
     // Files of what is gone are gone.
     proxy.settle(&wanted(vec![]));
     assert_eq!(std::fs::read_dir(proxy.path("ranges")).unwrap().count(), 0);
+}
+
+/// A user that is not there, or a full disk, is no reason to let in whom nobody lets in any more, nor to send to who leaves.
+#[test]
+fn ranges_become_narrower_and_members_leave_whatever_is_wrong_with_the_file() {
+    type Wrong = fn(&Proxy, &mut Wanted);
+    let wrongs: [(&str, Wrong); 4] = [
+        ("HAProxy refuses it", |_, wanted| wanted.tuning.user = Some("nobody-of-this-name".to_owned())),
+        ("it cannot be written", |proxy, _| {
+            std::fs::create_dir(proxy.path("haproxy.cfg.new")).unwrap();
+        }),
+        ("a new one cannot be written", |proxy, wanted| {
+            std::fs::create_dir(proxy.path("haproxy.cfg.draft")).unwrap();
+            wanted.balancers.push(balancer("web-2", &[V4], vec![listener(90)], open(), vec![member(1)]));
+        }),
+        ("ranges cannot be written", |proxy, _| {
+            std::fs::create_dir(proxy.path("ranges/shop:web.v4.new")).unwrap();
+        }),
+    ];
+    let lab = Lab::new();
+    let _backends: Vec<Backend> = lab.members.iter().map(backend).collect();
+    for (what, wrong) in wrongs {
+        let web = |ranges: &[&str], members| {
+            wanted(vec![balancer("web", &[V4], vec![listener(80)], admission(Some(ranges)), members)])
+        };
+        let mut proxy = lab.proxy();
+        proxy.settle(&web(&["192.0.2.0/24", "198.51.100.0/24"], vec![member(1), member(2)]));
+        assert!(ask(&lab.outside, V4, 80).is_ok());
+        let mut changed = web(&["192.0.2.0/24", "203.0.113.0/24"], vec![leaving(1, late()), member(2)]);
+        wrong(&proxy, &mut changed);
+        let refused = |proxy: &mut Proxy| {
+            assert!(proxy.try_apply(&changed, SystemTime::now()).is_err(), "{what}");
+        };
+        refused(&mut proxy);
+        assert!(ask(&lab.outside, V4, 80).is_err(), "{what}");
+        for _ in 0..4 {
+            assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-2", "{what}");
+        }
+        eventually("it is gone", || {
+            refused(&mut proxy);
+            member_of(&proxy.look(), "member-1").state == MemberState::Removed
+        });
+        assert_eq!(ask(&lab.inside, V4, 80).unwrap(), "member-2", "{what}");
+        proxy.stop();
+    }
 }

@@ -11,7 +11,7 @@ use portcullis_core::{
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::object::null_is_default;
+use super::object::{count, null_is_default};
 use super::spec::{Endpoint, HealthCheckSpec, ListenerSpec};
 
 /// What a provider is to make.
@@ -39,6 +39,7 @@ pub struct Assignment {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_source_ranges: Option<Vec<String>>,
     /// For how long connections of a member that leaves are waited for.
+    #[serde(deserialize_with = "count")]
     pub drain_timeout_seconds: u32,
     /// Since when another one has its place. It goes on for a while, for clients that do not know yet.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -55,7 +56,7 @@ pub struct AssignedMember {
     /// Its name.
     pub name: String,
     /// Where it is found.
-    #[serde(deserialize_with = "null_is_default")]
+    #[serde(deserialize_with = "addresses")]
     pub addresses: Vec<IpAddr>,
     /// What its own provider calls it.
     #[serde(rename = "providerID", skip_serializing_if = "Option::is_none")]
@@ -65,6 +66,12 @@ pub struct AssignedMember {
     /// When the connections of one that is not to serve are ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<Time>,
+}
+
+/// What is no address leads nowhere. Who has no other is refused when something is made of it.
+fn addresses<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Vec<IpAddr>, D::Error> {
+    let given: Vec<String> = null_is_default(deserializer)?;
+    Ok(given.iter().filter_map(|address| address.parse().ok()).collect())
 }
 
 /// What a member is to do.
@@ -239,6 +246,24 @@ mod tests {
     fn made(assignment: Value) -> Result<LoadBalancer, Unusable> {
         let assignment: Assignment = serde_json::from_value(assignment).unwrap();
         assignment.load_balancer(Scheme::Internal, Family::ALL)
+    }
+
+    #[test]
+    fn what_is_no_address_and_no_number_keeps_nothing_from_being_read() {
+        let read = |members: Value, seconds: Value| -> Assignment {
+            let given = json!({"loadBalancer": "lb", "listeners": [{"port": 443}], "members": members, "drainTimeoutSeconds": seconds});
+            serde_json::from_value(given).unwrap()
+        };
+        let some = json!([{"name": "one", "addresses": ["nowhere", "10.0.0.1"]}]);
+        for (seconds, expected) in [(json!(-1), 0), (json!(20), 20), (json!(null), 0)] {
+            let read = read(some.clone(), seconds);
+            assert_eq!(read.drain_timeout_seconds, expected);
+            assert_eq!(read.members[0].addresses, [IpAddr::from([10, 0, 0, 1])]);
+            assert!(read.load_balancer(Scheme::Internal, Family::ALL).is_ok());
+        }
+        let none = read(json!([{"name": "one", "addresses": ["nowhere"]}]), json!(20));
+        let why = none.load_balancer(Scheme::Internal, Family::ALL).unwrap_err().to_string();
+        assert!(why.contains("one"), "{why}");
     }
 
     #[test]

@@ -347,27 +347,36 @@ fn assignment() -> Value {
         "Someone who gets traffic, or who is to get none any more.",
         json!({
             "name": text("Its name."),
-            "addresses": texts("Where it is found."),
+            "addresses": {"type": "array", "description": "Where it is found.", "items": {
+                "type": "string", "anyOf": [{"format": "ipv4"}, {"format": "ipv6"}],
+            }},
             "providerID": text("What its own provider calls it."),
             "duty": choice("What it is to do: take its share, be kept aside, or go.", &["Serve", "Rest", "Leave"]),
             "by": {"type": "string", "format": "date-time", "description": "When the connections of one that is not to serve are ended."},
         }),
     );
-    object(
+    let mut assignment = object(
         "What is asked of the provider. The controller of load balancers writes it; nothing is made while it is absent, and what was made goes when it does.",
         json!({
-            "loadBalancer": text("The LoadBalancer that asks for it."),
-            "service": text("The Service that asks for it, where that is who does."),
-            "clusterName": text("The Cluster that it is for."),
+            "loadBalancer": name("The LoadBalancer that asks for it."),
+            "service": name("The Service that asks for it, where that is who does."),
+            "clusterName": name("The Cluster that it is for."),
             "generation": {"type": "integer", "format": "int64", "description": "The generation of the LoadBalancer that all of this was formed from."},
             "endpoint": endpoint("Where clients look for it, if somebody decided that."),
             "listeners": listeners(),
             "allowedSourceRanges": texts("Who may connect: absent is everyone, an empty list is nobody."),
-            "drainTimeoutSeconds": {"type": "integer", "description": "For how long connections of a member that leaves are waited for."},
+            "drainTimeoutSeconds": {"type": "integer", "minimum": 0, "description": "For how long connections of a member that leaves are waited for."},
             "replacedSince": {"type": "string", "format": "date-time", "description": "Since when another one has its place."},
             "members": keyed("Who gets the traffic. Who is not among them any more is taken out at once.", &member),
         }),
-    )
+    );
+    assignment["required"] = json!(["generation"]);
+    // What is made is found again by these names.
+    assignment["x-kubernetes-validations"] = json!([{
+        "rule": "has(self.service) || (has(self.loadBalancer) && has(self.clusterName))",
+        "message": "it has the loadBalancer and the clusterName that it is for, or the service",
+    }]);
+    assignment
 }
 
 fn members(what: &str) -> Value {
@@ -376,7 +385,7 @@ fn members(what: &str) -> Value {
         json!({
             "name": text("Its name."),
             "status": text("Where it is: adding, active, disabling, disabled, draining, removed, or a provider's own word."),
-            "connections": {"type": "integer", "format": "int64", "description": "How many connections it has, where that can be counted."},
+            "connections": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many connections it has, where that can be counted."},
             "message": text("What else there is to know."),
         }),
     );
@@ -389,8 +398,8 @@ fn instances() -> Value {
         json!({
             "name": text("Its name."),
             "status": text("Where it is."),
-            "connections": {"type": "integer", "format": "int64", "description": "How many connections it has there, if it is not to serve any more."},
-            "ended": {"type": "integer", "format": "int64", "description": "How many connections were ended when their time was over."},
+            "connections": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many connections it has there, if it is not to serve any more."},
+            "ended": {"type": "integer", "format": "int64", "minimum": 0, "description": "How many connections were ended when their time was over."},
             "message": text("What its check says, if it does not pass."),
         }),
     );
@@ -518,6 +527,13 @@ fn object(what: &str, properties: Value) -> Value {
     let mut object = json!({"type": "object", "description": what});
     object["properties"] = properties;
     object
+}
+
+/// The name of an object.
+fn name(what: &str) -> Value {
+    json!({
+        "type": "string", "maxLength": 253, "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "description": what,
+    })
 }
 
 fn text(what: &str) -> Value {

@@ -1,8 +1,8 @@
 //! `LoadBalancers` of clusters that Cluster API makes: their types, those of their providers, and what is read of Cluster API's
 //! own objects.
 //!
-//! There is one set of types under two names of groups, see [`Flavour`]. They are read leniently: one object that cannot be read
-//! would keep all others from being seen.
+//! There is one set of types under two names of groups, see [`Flavour`]. They are read leniently: of one that cannot be read
+//! nobody knows what is wanted.
 
 mod assignment;
 mod capi;

@@ -48,6 +48,25 @@ impl<S, T> Object<S, T> {
     }
 }
 
+/// A number that cannot be meant, as one below zero, says nothing: it must not keep all else from being read.
+pub(super) fn number<'de, D, N>(deserializer: D) -> Result<Option<N>, D::Error>
+where
+    D: Deserializer<'de>,
+    N: TryFrom<u64>,
+{
+    let number: Option<serde_json::Number> = Option::deserialize(deserializer)?;
+    Ok(number.and_then(|number| number.as_u64()).and_then(|number| N::try_from(number).ok()))
+}
+
+/// The same, where nothing is zero.
+pub(super) fn count<'de, D, N>(deserializer: D) -> Result<N, D::Error>
+where
+    D: Deserializer<'de>,
+    N: TryFrom<u64> + Default,
+{
+    Ok(number(deserializer)?.unwrap_or_default())
+}
+
 pub(super) fn null_is_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where
     D: Deserializer<'de>,

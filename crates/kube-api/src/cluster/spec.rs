@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::{Deserialize, Serialize};
 
 use super::capi::Reference;
-use super::object::null_is_default;
+use super::object::{null_is_default, number};
 use super::{CLUSTER_LABEL, NAME_LABEL};
 
 /// What a `LoadBalancer` wants.
@@ -36,7 +36,7 @@ pub struct LoadBalancerSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allowed_source_ranges: Option<Vec<String>>,
     /// For how long connections of a member that leaves are waited for.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "number", skip_serializing_if = "Option::is_none")]
     pub drain_timeout_seconds: Option<u32>,
 }
 

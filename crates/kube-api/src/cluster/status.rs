@@ -2,7 +2,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde::{Deserialize, Serialize};
 
 use super::capi::Reference;
-use super::object::null_is_default;
+use super::object::{count, null_is_default, number};
 
 /// How a `LoadBalancer` stands.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct Target {
     /// Where it is: `adding`, `active`, `disabling`, `disabled`, `draining`, `removed`, or a provider's own word.
     pub status: String,
     /// How many connections it has, where that can be counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "number", skip_serializing_if = "Option::is_none")]
     pub connections: Option<u64>,
     /// What else there is to know.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -128,10 +128,10 @@ pub struct InstanceMember {
     /// Where it is.
     pub status: String,
     /// How many connections it has there, if it is not to serve any more. Of others that is not told: it always changes.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(deserialize_with = "number", skip_serializing_if = "Option::is_none")]
     pub connections: Option<u64>,
     /// How many connections were ended when their time was over.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(deserialize_with = "count", skip_serializing_if = "is_zero")]
     pub ended: u64,
     /// What its check says, if it does not pass.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -196,5 +196,32 @@ pub fn set_condition(
     match found {
         Some(found) => *found = new,
         None => conditions.push(new),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Any machine may write its entry: what it says there must not keep anybody from reading the rest.
+    #[test]
+    fn numbers_that_are_none_say_nothing() {
+        for (number, read) in [
+            (json!(3), Some(3)),
+            (json!(0), Some(0)),
+            (json!(null), None),
+            (json!(-1), None),
+            (json!(1.5), None),
+            (json!(1e300), None),
+        ] {
+            let member = json!({"name": "m", "status": "active", "connections": number, "ended": number});
+            let told: MemberStatus = serde_json::from_value(member.clone()).unwrap();
+            assert_eq!((told.connections, told.status.as_str()), (read, "active"), "{number}");
+            let instance: Instance =
+                serde_json::from_value(json!({"name": "a", "members": [member]})).unwrap();
+            let told = &instance.members[0];
+            assert_eq!((told.connections, told.ended), (read, read.unwrap_or_default()), "{number}");
+        }
     }
 }

@@ -90,6 +90,11 @@ fn serving(
             let so = if open { "; it gets connections, since nobody does" } else { "" };
             (MemberState::Adding, Some(format!("it does not answer on {} {}{so}", ill.protocol, ill.port)))
         }
+        // OVN sends to it all the same. That is no answer.
+        None if states.contains(&Health::Waiting) => {
+            let told = "it has not answered its check yet; it gets connections meanwhile";
+            (MemberState::Adding, Some(told.to_owned()))
+        }
         None if states.contains(&Health::Unseen) => {
             let told = "whether it answers is not known: the southbound database cannot be reached";
             (MemberState::Active, Some(told.to_owned()))

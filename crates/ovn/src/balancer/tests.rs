@@ -283,6 +283,14 @@ fn members_are_told_of_as_they_are() {
             "The members of listener 443 are asked for connections, not for /readyz: OVN has no checks over HTTP."
         ]
     );
+    // OVN sends to who was not asked yet, where nobody was. Nobody is told that it answers for that.
+    let mut fresh = asks(&[(1, serve), (2, serve)]);
+    fresh.waiting = [1, 2].into();
+    let meanwhile = "it has not answered its check yet; it gets connections meanwhile";
+    assert_eq!(
+        told(&fresh, &fresh.desired(&Rows::default(), at(0)), at(0)),
+        [(MemberState::Adding, meanwhile.to_owned()), (MemberState::Adding, meanwhile.to_owned())]
+    );
     all.ill.insert(2);
     let decided = all.desired(&first.rows, at(0));
     assert_eq!(

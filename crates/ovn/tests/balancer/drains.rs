@@ -84,6 +84,33 @@ async fn who_leaves_finishes_what_it_has_until_its_time_is_over() {
     assert!(count >= 500 && failures.is_empty(), "{failures:?}");
 }
 
+/// As when another provider has taken its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn all_who_leave_at_once_finish_what_they_have() {
+    let lab = Lab::new();
+    let client = lab.machine("client", 10);
+    let backends = lab.backends(2);
+    let provider = lab.provider();
+    lab.make(&provider, &want(members(&backends), everyone())).await;
+    let one_to_each = |vip| ["b1", "b2"].map(|name| (name, held_by(&client, vip, name)));
+    let mut held: Vec<(&str, Held)> = [VIP, VIP6].into_iter().flat_map(one_to_each).collect();
+
+    let leave = |by| {
+        let members = with_leaving(members(&backends), "b1", by);
+        want(with_leaving(members, "b2", by), everyone())
+    };
+    let report = lab.make(&provider, &leave(SystemTime::now() + Duration::from_secs(600))).await;
+    for name in ["b1", "b2"] {
+        assert_eq!(state(&report, name), MemberState::Draining);
+    }
+    for vip in [VIP, VIP6] {
+        eventually("nobody new comes", || ask(&client.host, vip, PORT).is_err());
+    }
+    for (name, held) in &mut held {
+        assert_eq!(held.ask().unwrap(), *name);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_rests_comes_back_and_who_never_served_goes_at_once() {
     let lab = Lab::new();
@@ -303,7 +330,9 @@ async fn members_leave_while_something_is_in_the_way() {
     let backends = lab.backends(3);
     let provider = lab.provider();
     let all = members(&backends);
-    lab.make(&provider, &want(all[..2].to_vec(), everyone())).await;
+    let wanted = want(all[..2].to_vec(), everyone());
+    lab.make(&provider, &wanted).await;
+    lab.until(&provider, &wanted, "b2", MemberState::Active);
     let mut held: Vec<Held> = [VIP, VIP6].map(|vip| held_by(&client, vip, "b1")).into();
     let blocked = |by| {
         let mut wanted = want(with_leaving(all.clone(), "b1", by), everyone());

@@ -38,6 +38,11 @@ async fn clients_are_spread_over_those_that_answer() {
         seen == all
     });
 
+    // Who answered its check is told as that.
+    for name in &all {
+        lab.until(&provider, &wanted, name, MemberState::Active);
+    }
+
     // The one that stops answering gets nothing new, and it is said.
     drop(backends.remove(1).1);
     eventually("it is known", || {

@@ -119,6 +119,9 @@ impl Decision<'_> {
                 continue;
             }
             all = false;
+            if known.is_some_and(|known| self.would_be_emptied(known, listening, pool)) {
+                self.emptied.get_or_insert(*port);
+            }
             if ready && is_accepted(found, listening) {
                 let step = self.listener(found, *port, listening, pools);
                 self.next.steps.extend(step);
@@ -142,8 +145,12 @@ impl Decision<'_> {
         if !self.targets(listening).iter().all(|target| members.contains(target)) {
             return None;
         }
+        let known = found.listeners.as_ref().and_then(|there| there.get(&port));
+        if known.is_some_and(|known| self.would_be_emptied(known, listening, &pool.group.arn)) {
+            return None;
+        }
         let wanted = wanted_listener(port, listening, &pool.group.arn);
-        Some(match found.listeners.as_ref().and_then(|there| there.get(&port)) {
+        Some(match known {
             Some(known) => Step::ModifyListener { arn: known.arn.clone(), listener: wanted },
             None => Step::CreateListener {
                 balancer: found.balancer.arn.clone(),
@@ -151,6 +158,14 @@ impl Decision<'_> {
                 tags: wanted_tags(&self.spec.tags),
             },
         })
+    }
+
+    /// Whether a listener that has somebody to send to would have nobody in another group, although somebody is to serve.
+    fn would_be_emptied(&self, known: &Listener, listening: &Listening, pool: &str) -> bool {
+        let group = known.target_group.as_deref().filter(|group| *group != pool);
+        let group = group.and_then(|group| self.holding.pools.get(group));
+        let has_some = group.and_then(Pool::members).is_some_and(|members| !members.is_empty());
+        has_some && self.spec.is_served && self.targets(listening).is_empty()
     }
 
     pub(super) fn surplus_listeners(&self, found: &Balancer) -> Vec<Step> {

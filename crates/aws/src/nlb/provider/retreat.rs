@@ -1,6 +1,6 @@
 //! What is left to do while something is in the way of all else: listeners that are not asked for any more go, and who is not to get in
-//! any more is kept out. Nothing is opened that was not open before. Where no listener is there that is asked for, those that are stay:
-//! clients are not left with none.
+//! any more is kept out. Nothing is opened that was not open before. A listener stays while nothing that is asked for leads to the same
+//! port of members, and all of them do while nothing is there in the place of what clients use: they are not left with none.
 
 use std::collections::BTreeSet;
 
@@ -25,22 +25,38 @@ struct Next {
     steps: Vec<Step>,
     /// Who gets in as it is, where that is known.
     admitted: Option<AddressSet>,
+    /// The ports that are listened on although they are not asked for.
+    kept: BTreeSet<u16>,
 }
 
-/// What state things are in after that.
-const RETREATED: &str = "What serves goes on, what is not asked for any more is closed as far as AWS lets us, and nothing is opened.";
+impl Next {
+    /// What was done in spite of the problem.
+    fn told(&self) -> String {
+        let ports: Vec<String> = self.kept.iter().map(u16::to_string).collect();
+        let closed = "Only what is not asked for any more is closed, as far as AWS lets us";
+        match ports.as_slice() {
+            [] => format!("{closed}."),
+            [port] => format!("{closed}; port {port} stays until there is a listener in its place."),
+            ports => {
+                format!("{closed}; ports {} stay until there are listeners in their place.", ports.join(", "))
+            }
+        }
+    }
+}
 
 impl Provider {
     /// Closes what is not asked for any more by an owner whose members somebody waits for, and has the problem tell of it. Who gets in
     /// after that, as far as it is known.
     pub(super) async fn retreat_from(&self, owner: &Owner, problem: &mut Problem) -> Option<AddressSet> {
-        if self.state().followed.contains_key(owner) {
-            RETREATED.clone_into(&mut problem.state);
-        }
-        self.retreat(owner).await
+        let (last, is_done) = self.retreat(owner).await?;
+        // What else the problem says of the state is more exact.
+        problem.state = format!("{} {}", problem.state, last.told());
+        last.admitted.filter(|_| is_done)
     }
 
-    async fn retreat(&self, owner: &Owner) -> Option<AddressSet> {
+    /// The last that was to be done, and whether nothing is left of it. Nothing where there is nothing to close.
+    async fn retreat(&self, owner: &Owner) -> Option<(Next, bool)> {
+        let mut last = None;
         for _ in 0..ROUNDS {
             let next = {
                 let state = self.state();
@@ -51,17 +67,18 @@ impl Provider {
             let done = if !next.looks.is_empty() {
                 self.look(&next.looks).await
             } else if next.steps.is_empty() {
-                return next.admitted;
+                return Some((next, true));
             } else {
                 self.perform(owner, &next.steps).await
             };
+            last = Some((next, false));
             if let Err(error) = done {
                 warn!(%owner, %error, "what is not asked for any more could not be closed");
                 self.state().doubt(owner);
-                return None;
+                break;
             }
         }
-        None
+        last
     }
 }
 
@@ -71,10 +88,9 @@ fn next(owner: &Owner, wanted: &LoadBalancer, holding: &Holding, room: usize) ->
         return next;
     }
     let mut asked = asked(wanted);
-    let there = listened_on(holding);
-    if asked.is_disjoint(&there) {
-        asked.extend(there);
-    }
+    let kept = kept(wanted, holding, &asked);
+    next.kept = kept.iter().map(|(_, port)| *port).collect();
+    asked.extend(kept);
     for found in holding.balancers.values() {
         let listeners = found.listeners.iter().flatten();
         let surplus = listeners.filter(|(port, known)| {
@@ -118,12 +134,47 @@ fn asked(wanted: &LoadBalancer) -> BTreeSet<(&'static str, u16)> {
     asked
 }
 
-/// The ports that are listened on, in the same terms.
-fn listened_on(holding: &Holding) -> BTreeSet<(&'static str, u16)> {
+/// The ports that are listened on, are not asked for, and stay, in the same terms: by some, clients may reach what nothing that is
+/// asked for leads to yet.
+fn kept(
+    wanted: &LoadBalancer,
+    holding: &Holding,
+    asked: &BTreeSet<(&'static str, u16)>,
+) -> BTreeSet<(&'static str, u16)> {
+    let (mut there, mut surplus) = (BTreeSet::new(), BTreeSet::new());
+    // The ports of members that something leads to.
+    let (mut reached, mut left) = (BTreeSet::new(), BTreeSet::new());
     let listeners = holding.balancers.values().flat_map(|found| found.listeners.iter().flatten());
-    listeners
-        .flat_map(|(port, known)| transports(&known.protocol).iter().map(|transport| (*transport, *port)))
-        .collect()
+    for (port, known) in listeners {
+        let pool = known.target_group.as_ref().and_then(|arn| holding.pools.get(arn));
+        let target = pool.map(|pool| pool.group.port);
+        for transport in transports(&known.protocol) {
+            if asked.contains(&(*transport, *port)) {
+                there.insert((*transport, *port));
+                reached.insert((*transport, target));
+            } else {
+                surplus.insert((*transport, *port, target));
+                left.insert((*transport, target));
+            }
+        }
+    }
+    let mut sought: BTreeSet<(&str, Option<u16>)> = BTreeSet::new();
+    let mut first_is_lost = false;
+    for (place, listener) in wanted.listeners().iter().enumerate() {
+        for (transport, _) in asked.iter().filter(|(_, port)| *port == listener.port()) {
+            let target = (*transport, Some(listener.target_port()));
+            let is_led_to = reached.contains(&target) || left.contains(&target);
+            // Most clients use the first. What it is to take the place of cannot be told where that leads elsewhere.
+            first_is_lost |= place == 0 && !is_led_to && !there.contains(&(*transport, listener.port()));
+            sought.insert(target);
+        }
+    }
+    let all_stay = there.is_empty() || first_is_lost;
+    let stays = |(transport, _, target): &(&'static str, u16, Option<u16>)| {
+        let target = (*transport, *target);
+        all_stay || (sought.contains(&target) && !reached.contains(&target))
+    };
+    surplus.into_iter().filter(stays).map(|(transport, port, _)| (transport, port)).collect()
 }
 
 /// Has a group let in nobody who should not get in. The narrower rule comes first: who may get in is never kept out by that, so where

@@ -200,7 +200,11 @@ async fn endpoint_of_others() {
     eventually("its provider has it", || {
         scene.get("awsnlb", "nlb")["spec"]["assignment"]["endpoint"] == endpoint("api.example.com")
     });
-    assert_eq!(scene.condition(CLUSTERS, "c", "ControlPlaneReady"), "False WaitingForControlPlane");
+    // What it was asked for first is all it was asked for: it never heard of it without the endpoint.
+    assert_eq!(scene.get("awsnlb", "nlb")["metadata"]["generation"], 2);
+    eventually("its control plane is waited for", || {
+        scene.condition(CLUSTERS, "c", "ControlPlaneReady") == "False WaitingForControlPlane"
+    });
     scene.status(PLANES, "k", &json!({"ready": true, "initialized": true}));
     eventually("it is as ready as its control plane", || {
         scene.condition(CLUSTERS, "c", "ControlPlaneReady") == "True Ready"
@@ -343,6 +347,51 @@ async fn a_mismatch_changes_nothing() {
     assert!(scene.get("awsnlb", "nlb")["spec"].get("assignment").is_none(), "nothing is made");
 }
 
+/// All that belongs to a Cluster that is paused says so, and what is changed meanwhile counts after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_for_a_paused_cluster() {
+    let scene = Scene::new("proposed-paused").await;
+    scene.cluster(json!({"providerRef": provider()}));
+    scene.plane(json!({"loadBalancerRef": load_balancer()}));
+    scene.balancer(json!({}));
+    let all = [(CLUSTERS, "c"), (PLANES, "k"), (BALANCERS, "lb")];
+    let say = |what: &str| all.iter().all(|(kind, name)| scene.condition(kind, name, "Paused") == what);
+    eventually("nothing is paused", || say("False NotPaused"));
+    eventually("the provider is asked", || scene.get("awsnlb", "nlb")["spec"].get("assignment").is_some());
+    let patch = |kind: &str, name: &str, spec: Value| {
+        let patch = json!({"spec": spec}).to_string();
+        let arguments = ["--namespace", scene.name, "patch", kind, name, "--type=merge", "-p", &patch];
+        TYPES.kubectl(&arguments).unwrap();
+    };
+    patch(CLUSTERS, "c", json!({"paused": true}));
+    eventually("all say so", || say("True Paused"));
+    let asked = scene.get("awsnlb", "nlb")["spec"].clone();
+    scene.status("awsnlb", "nlb", &json!({"address": "nlb.example.com", "members": [], "conditions": []}));
+    patch(CLUSTERS, "c", json!({"controlPlane": {"endpoint": endpoint("api.example.com")}}));
+    patch(BALANCERS, "lb", json!({"allowedSourceRanges": ["192.0.2.0/24"]}));
+    eventually("that was seen", || {
+        [(CLUSTERS, "c"), (BALANCERS, "lb")].iter().all(|(kind, name)| {
+            let found = scene.get(kind, name);
+            let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+            let paused = conditions.into_iter().find(|found| found["type"] == "Paused").unwrap_or_default();
+            paused["observedGeneration"] == found["metadata"]["generation"]
+        })
+    });
+    assert!(say("True Paused"));
+    assert_eq!(scene.get("awsnlb", "nlb")["spec"], asked);
+    for (kind, name) in [(PLANES, "k"), (BALANCERS, "lb")] {
+        assert!(scene.get(kind, name)["spec"].get("endpoint").is_none());
+    }
+    patch(CLUSTERS, "c", json!({"paused": false}));
+    eventually("all of it is done then", || {
+        let asked = scene.get("awsnlb", "nlb")["spec"]["assignment"].clone();
+        asked["endpoint"] == endpoint("api.example.com")
+            && asked["allowedSourceRanges"] == json!(["192.0.2.0/24"])
+            && scene.get(PLANES, "k")["spec"]["endpoint"] == endpoint("api.example.com")
+    });
+    eventually("nothing is paused", || say("False NotPaused"));
+}
+
 /// The same agents and the same `HAProxy`, under the proposal's names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn machines_with_haproxy_carry_it() {
@@ -372,6 +421,7 @@ async fn machines_with_haproxy_carry_it() {
     let settings = HaProxySettings {
         flavour: Flavour::Proposed,
         namespace: Some(scene.name.to_owned()),
+        but: None,
         agents: scene.name.to_owned(),
         concurrency: 1,
     };

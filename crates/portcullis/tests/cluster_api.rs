@@ -5,6 +5,7 @@
 
 mod program;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -139,6 +140,118 @@ fn a_machine_speaks_for_itself(kubernetes: &Kubernetes, machine_account: &Path) 
     let refused =
         kubernetes.kubectl_as(machine_account, &create, &lease.to_string()).unwrap_err().to_string();
     assert!(refused.contains("a machine says of itself that it is there"), "{refused}");
+    // Nor may it change what the other one, or the controllers, have said.
+    let apply = [
+        "apply",
+        "--server-side",
+        "--force-conflicts",
+        "--field-manager=portcullis-haproxy-edge2",
+        "-f",
+        "-",
+    ];
+    let leader = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "portcullis-leader", "namespace": "portcullis"}, "spec": {"holderIdentity": "somebody"},
+    });
+    for lease in [lease, leader] {
+        let name = lease["metadata"]["name"].as_str().unwrap().to_owned();
+        kubernetes.apply(&lease.to_string()).unwrap();
+        let mut changed = lease;
+        for holder in ["edge1", "edge2"] {
+            changed["spec"] = json!({"holderIdentity": holder, "renewTime": "2030-01-01T00:00:00.000000Z"});
+            let refused = kubernetes.kubectl_as(machine_account, &apply, &changed.to_string()).unwrap_err();
+            assert!(refused.to_string().contains("a machine says of itself that it is there"), "{refused}");
+        }
+        kubernetes.kubectl(&["-n", "portcullis", "delete", "lease", &name]).unwrap();
+    }
+}
+
+/// What the manifests give to a machine, beside what everybody has who is known.
+fn a_machine_may_do_what_it_needs_and_nothing_else(kubernetes: &Kubernetes, machine_account: &Path) {
+    let rights = |namespace: &str| {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectRulesReview",
+            "spec": {"namespace": namespace},
+        });
+        let create = ["create", "--validate=false", "-o", "json", "-f", "-"];
+        let said = kubernetes.kubectl_as(machine_account, &create, &review.to_string()).unwrap();
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!(said["status"]["incomplete"], false);
+        let mut found = BTreeSet::new();
+        for rule in said["status"]["resourceRules"].as_array().unwrap() {
+            let words = |key: &str| {
+                let words = rule[key].as_array().cloned().unwrap_or_default();
+                words.into_iter().map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<String>>()
+            };
+            for group in words("apiGroups") {
+                // Who one is, and what one may: anybody may ask for that.
+                if ["authorization.k8s.io", "authentication.k8s.io"].contains(&group.as_str()) {
+                    continue;
+                }
+                for resource in words("resources") {
+                    for verb in words("verbs") {
+                        found.insert(format!("{verb} {resource}.{group}"));
+                    }
+                }
+            }
+        }
+        found
+    };
+    let mut needed = BTreeSet::new();
+    for group in ["loadbalancer.portcullis.dev", "infrastructure.cluster.x-k8s.io"] {
+        for what in
+            ["list haproxyloadbalancers", "watch haproxyloadbalancers", "patch haproxyloadbalancers/status"]
+        {
+            needed.insert(format!("{what}.{group}"));
+        }
+    }
+    for namespace in ["default", "kube-system"] {
+        assert_eq!(rights(namespace), needed, "in {namespace}");
+    }
+    needed.extend(["create", "patch"].map(|verb| format!("{verb} leases.coordination.k8s.io")));
+    assert_eq!(rights("portcullis"), needed);
+}
+
+/// A number that the agent shows of the load balancer, by another label and its value.
+fn counted(carrier: &Host, name: &str, (label, value): (&str, &str)) -> u64 {
+    let start = format!(r#"portcullis_haproxy_{name}{{load_balancer="default/demo",{label}="{value}"}} "#);
+    let text = shown_metrics(carrier);
+    let found = text.lines().find_map(|line| line.strip_prefix(&start));
+    found.and_then(|number| number.parse().ok()).unwrap_or_default()
+}
+
+/// Who came, who was not let in, and what they said.
+fn connections_are_counted(kubernetes: &Kubernetes, carrier: &Host, client: &Host) {
+    let accepted = || counted(carrier, "connections_total", ("verdict", "accepted"));
+    let denied = || counted(carrier, "connections_total", ("verdict", "denied"));
+    let bytes = |direction| counted(carrier, "bytes_total", ("direction", direction));
+    assert_eq!(denied(), 0);
+    let (before, received, sent) = (accepted(), bytes("received"), bytes("sent"));
+    for _ in 0..7 {
+        ask(client, FRONT, 6443).unwrap();
+    }
+    // Each says `who?`, and is told `one` or `two`, with the end of the line.
+    eventually("they are counted", || accepted() == before + 7);
+    eventually("and what they said", || bytes("received") == received + 7 * 5);
+    assert_eq!(bytes("sent"), sent + 7 * 4);
+    assert_eq!(denied(), 0);
+
+    let open_to = |range: &str| {
+        let patch = json!({"spec": {"allowedSourceRanges": [range]}}).to_string();
+        let kind = "loadbalancers.loadbalancer.portcullis.dev";
+        kubernetes.kubectl(&["patch", kind, "demo", "--type=merge", "-p", &patch]).unwrap();
+    };
+    open_to("198.51.100.0/24");
+    eventually("nobody gets in", || ask(client, FRONT, 6443).is_err());
+    eventually("that is counted", || denied() > 0);
+    let (before, let_in) = (denied(), accepted());
+    for _ in 0..5 {
+        ask(client, FRONT, 6443).unwrap_err();
+    }
+    eventually("all of them are", || denied() == before + 5);
+    assert_eq!(accepted(), let_in);
+    open_to("192.0.2.0/24");
+    eventually("clients get through", || ask(client, FRONT, 6443).is_ok());
 }
 
 #[test]
@@ -174,6 +287,8 @@ fn a_control_plane_behind_a_machine_of_ours() {
             format!("kubernetes.kubeconfig={}", kubeconfig.display()),
             format!("telemetry.listen={listen}"),
             "host.internalInterfaces=[to-one, to-two]".to_owned(),
+            // Nobody but who is named here connects: that is counted.
+            "clusterApi.probe=0s".to_owned(),
         ]
     };
     let account = controller_account(&kubernetes);
@@ -211,17 +326,30 @@ fn a_control_plane_behind_a_machine_of_ours() {
     }
     assert!(metrics().contains("\nportcullis_haproxy_workers "), "{}", metrics());
 
+    a_machine_may_do_what_it_needs_and_nothing_else(&kubernetes, &machine_account);
     a_machine_speaks_for_itself(&kubernetes, &machine_account);
+    connections_are_counted(&kubernetes, &carrier, &client);
 
     // A Machine goes, with all the rights that this takes.
     let mut held = Held::connect(&client, FRONT, 6443).unwrap();
     let (goes, stays) = if held.ask().unwrap() == "one" { ("one", "two") } else { ("two", "one") };
+    let sessions = |member| counted(&carrier, "member_sessions", ("member", member));
+    eventually("it is counted", || sessions(goes) == 1 && sessions(stays) == 0);
+    let keep = |finalizers: Value| {
+        let patch = json!({"metadata": {"finalizers": finalizers}}).to_string();
+        kubernetes.kubectl(&["patch", "labmachine", goes, "--type=merge", "-p", &patch]).unwrap();
+    };
+    keep(json!(["lab/machine"]));
     kubernetes.kubectl(&["delete", "machine", goes, "--wait=false"]).unwrap();
     eventually("nothing new goes there", || {
         (0..4).all(|_| ask(&client, FRONT, 6443).is_ok_and(|answer| answer == stays))
     });
-    eventually("it is gone", || kubernetes.kubectl(&["get", "machine", goes]).is_err());
+    // What is taken away with a Machine, and its numbers with it, stays until then.
+    let cut = || counted(&carrier, "member_cut_connections_total", ("member", goes));
+    eventually("that its connection was ended is counted", || cut() == 1);
     assert!(held.has_ended());
+    keep(Value::Null);
+    eventually("it is gone", || kubernetes.kubectl(&["get", "machine", goes]).is_err());
 
     // The agent is killed, and nobody notices.
     drop(running);

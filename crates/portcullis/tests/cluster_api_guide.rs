@@ -4,6 +4,7 @@
 
 mod program;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -243,6 +244,12 @@ fn the_guide_leads_from_two_machines_to_kubectl() {
 
     let _second = reader.machine("edge2", &edge2, &steps);
     steps[4].commands.iter().for_each(says);
+    // Nothing listens for orders: there are the load balancer, and what the configuration has for `/readyz` and `/metrics`.
+    for machine in [&edge1, &edge2] {
+        eventually("both carry it", || listens(machine).contains("tcp 192.0.2.100:6443"));
+        let all = ["tcp 127.0.0.1:9695", "tcp 192.0.2.100:6443"].map(str::to_owned);
+        assert_eq!(listens(machine), BTreeSet::from(all), "{machine:?}");
+    }
 
     reader.admin("192.0.2.100:6443");
     steps[5].commands.iter().for_each(says);
@@ -250,6 +257,13 @@ fn the_guide_leads_from_two_machines_to_kubectl() {
     edge1.run("ip link set to-switch down");
     drop(first);
     says(steps[5].commands.last().unwrap());
+}
+
+/// Where anything takes connections, or datagrams.
+fn listens(machine: &Host) -> BTreeSet<String> {
+    let all = machine.run("ss -H -l -t -u -n");
+    let words = all.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    words.map(|words| format!("{} {}", words[0], words[4])).collect()
 }
 
 /// Whether the guide shows this.

@@ -1,5 +1,5 @@
 //! The program beside a real Cluster API, with the rights of its manifests and an AWS account: a control plane behind a network
-//! load balancer.
+//! load balancer, by the guide for Cluster API Provider AWS in docs/cluster-api.md, of which this has a double.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test that fails says where, and why")]
 
@@ -22,13 +22,30 @@ use program::{built, controller_account, double, text};
 /// An account with a VPC, and machines that Cluster API made there.
 fn account() -> Fake {
     let mut world = World::default();
-    world.add_vpc("vpc-1", "10.0.0.0/16", false);
-    world.add_subnet("subnet-a", "vpc-1", "eu-central-1a", "10.0.1.0/24", false);
-    world.add_security_group("sg-nodes", "nodes", "vpc-1");
+    world.add_vpc("vpc-0a1b", "10.0.0.0/16", false);
+    world.add_route_table("rtb-1", "vpc-0a1b", &[], true);
+    world.add_subnet("subnet-1", "vpc-0a1b", "eu-west-1a", "10.0.1.0/24", false);
+    world.add_subnet("subnet-2", "vpc-0a1b", "eu-west-1b", "10.0.2.0/24", false);
+    world.add_security_group("sg-nodes", "nodes", "vpc-0a1b");
     for machine in ["i-1", "i-2"] {
-        world.add_instance(machine, "subnet-a", &["sg-nodes"]);
+        world.add_instance(machine, "subnet-1", &["sg-nodes"]);
     }
-    Fake::start(Config { world, draining: None, ..Config::default() }).unwrap()
+    Fake::start(Config { region: "eu-west-1".to_owned(), world, draining: None, ..Config::default() })
+        .unwrap()
+}
+
+/// The files of the guide, and what it asks of `kubectl`, in order.
+fn guide() -> (Vec<String>, Vec<String>) {
+    let document = include_str!("../../../docs/cluster-api.md");
+    let guide = document.split("### With Cluster API Provider AWS").nth(1).unwrap();
+    let guide = guide.split("- **Without a name of yours**").next().unwrap();
+    let blocks: Vec<(&str, &str)> =
+        guide.split("```").skip(1).step_by(2).map(|block| block.split_once('\n').unwrap()).collect();
+    let of = |language: &str| -> Vec<String> {
+        let found = blocks.iter().filter(|(kind, _)| *kind == language);
+        found.map(|(_, body)| body.trim_end().trim_start_matches("$ kubectl ").to_owned()).collect()
+    };
+    (of("yaml"), of("console"))
 }
 
 struct Scene {
@@ -47,7 +64,8 @@ impl Scene {
             .output()
             .unwrap();
         kubernetes.apply_types(&String::from_utf8(types.stdout).unwrap()).unwrap();
-        kubernetes.apply_types(&[double("LabCluster"), double("LabMachine")].join("\n---\n")).unwrap();
+        let theirs = double("AWSCluster").replace(r#""v1""#, r#""v1beta2""#);
+        kubernetes.apply_types(&[theirs, double("LabMachine")].join("\n---\n")).unwrap();
         eventually("the API takes the manifests", || kubernetes.apply(&built("cluster-api")).is_ok());
         let files = tempfile::tempdir().unwrap();
         let overrides = text(kubernetes, "portcullis", "portcullis-overrides", "overrides.yaml");
@@ -104,20 +122,50 @@ impl Scene {
         (format!("{} {}", word("status"), word("reason")), word("message"))
     }
 
-    fn make_cluster(&self) {
-        self.apply(json!({
-            "apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "LabCluster", "metadata": {"name": "demo"},
-            "spec": {}, "status": {"initialization": {"provisioned": true}},
-        }));
-        self.apply(json!({
-            "apiVersion": "cluster.x-k8s.io/v1beta2", "kind": "Cluster",
-            "metadata": {"name": "demo", "annotations": {"portcullis.dev/control-plane-load-balancer": "demo"}},
-            "spec": {"infrastructureRef": {"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabCluster", "name": "demo"}},
-        }));
+    /// Asks for what the guide does.
+    fn ask(&self, command: &str) -> String {
+        let words: Vec<&str> = command.splitn(2, " -o ").collect();
+        let mut all: Vec<&str> = words[0].split(' ').collect();
+        all.extend(["-o", words[1]]);
+        let words: Vec<String> = all.iter().map(|word| word.replace('\'', "")).collect();
+        self.kubernetes.kubectl(&words.iter().map(String::as_str).collect::<Vec<_>>()).unwrap()
+    }
+
+    /// Follows the guide, and gives the address that it leads to.
+    fn make_cluster(&self) -> String {
+        let (files, commands) = guide();
+        let ([cluster, balancer], [network, address]) = (&files[..], &commands[..]) else {
+            panic!("{files:?} {commands:?}")
+        };
+        eventually("the API takes it", || self.kubernetes.apply(cluster).is_ok());
+        // As Cluster API Provider AWS says what it made.
+        let subnets = ["subnet-1", "subnet-2"].map(|id| json!({"resourceID": id, "isPublic": true}));
+        let made = json!({
+            "spec": {"network": {"vpc": {"id": "vpc-0a1b"}, "subnets": subnets}},
+            "status": {"initialization": {"provisioned": true}},
+        });
+        self.kubernetes
+            .kubectl(&["patch", "awscluster", "demo", "--type=merge", "-p", &made.to_string()])
+            .unwrap();
+        assert_eq!(self.ask(network).trim_end(), "vpc-0a1b\nsubnet-1 true\nsubnet-2 true");
+        self.kubernetes.apply(balancer).unwrap();
+        eventually("its address is known before there is a machine", || !self.ask(address).is_empty());
+        // So that it takes less time here.
+        for (kind, field, seconds) in [
+            ("awsnlb", "holdSeconds", 1),
+            ("loadbalancers.loadbalancer.portcullis.dev", "drainTimeoutSeconds", 600),
+        ] {
+            let patch = json!({"spec": {field: seconds}}).to_string();
+            self.kubernetes.kubectl(&["patch", kind, "demo", "--type=merge", "-p", &patch]).unwrap();
+        }
+        self.ask(address)
+    }
+
+    fn make_machines(&self) {
         for (name, instance, address) in [("one", "i-1", "10.0.1.11"), ("two", "i-2", "10.0.1.12")] {
             self.apply(json!({
                 "apiVersion": "infrastructure.cluster.x-k8s.io/v1", "kind": "LabMachine", "metadata": {"name": name},
-                "spec": {"providerID": format!("aws:///eu-central-1a/{instance}")},
+                "spec": {"providerID": format!("aws:///eu-west-1a/{instance}")},
                 "status": {"initialization": {"provisioned": true}, "addresses": [{"type": "InternalIP", "address": address}]},
             }));
             self.apply(json!({
@@ -133,17 +181,6 @@ impl Scene {
                 },
             }));
         }
-        self.apply(json!({
-            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "AWSNLB", "metadata": {"name": "demo"},
-            "spec": {"vpc": "vpc-1", "subnets": ["subnet-a"], "holdSeconds": 1},
-        }));
-        self.apply(json!({
-            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer", "metadata": {"name": "demo"},
-            "spec": {
-                "clusterName": "demo", "drainTimeoutSeconds": 600, "allowedSourceRanges": ["192.0.2.0/24"],
-                "infrastructureRef": {"apiGroup": "loadbalancer.portcullis.dev", "kind": "AWSNLB", "name": "demo"},
-            },
-        }));
     }
 
     fn addresses(&self) -> Vec<String> {
@@ -200,15 +237,17 @@ fn a_control_plane_behind_a_network_load_balancer() {
     let scene = Scene::new();
     let _cluster_api = ClusterApi::start(scene.kubernetes);
     let running = scene.serve();
-    scene.make_cluster();
+    let told = scene.make_cluster();
+    scene.make_machines();
     eventually("both get connections", || {
         scene.get("loadbalancer", "demo")["status"]["activeTargets"] == json!(["one", "two"])
     });
     assert_eq!(scene.targets(), ["i-1:6443 healthy", "i-2:6443 healthy"]);
     let [address] = scene.addresses().try_into().unwrap();
-    assert_eq!(scene.get("loadbalancer", "demo")["status"]["address"], json!(address));
+    assert_eq!(told, address);
     eventually("the Cluster has its endpoint", || {
-        scene.get("cluster", "demo")["spec"]["controlPlaneEndpoint"] == json!({"host": address, "port": 6443})
+        scene.get("cluster", "demo")["spec"]["controlPlaneEndpoint"]
+            == json!({"host": "demo.example.com", "port": 6443})
     });
     assert_eq!(scene.ready().0, "True UpToDate");
     let metrics = running.metrics();
@@ -221,12 +260,15 @@ fn a_control_plane_behind_a_network_load_balancer() {
 
     // Somebody wants it elsewhere while nobody is there to see it: whoever comes next knows where it is.
     drop(running);
-    let elsewhere = json!({"spec": {"region": "eu-west-1"}}).to_string();
+    let elsewhere = json!({"spec": {"region": "eu-central-1"}}).to_string();
     scene.kubernetes.kubectl(&["patch", "awsnlb", "demo", "--type=merge", "-p", &elsewhere]).unwrap();
     let _running = scene.serve();
     eventually("that is refused", || scene.ready().0 == "False Blocked");
     let (_, why) = scene.ready();
-    assert!(why.contains("is in vpc-1 of eu-central-1, and cannot move to vpc-1 of eu-west-1"), "{why}");
+    assert!(
+        why.contains("is in vpc-0a1b of eu-west-1, and cannot move to vpc-0a1b of eu-central-1"),
+        "{why}"
+    );
     assert_eq!(scene.addresses(), [address.as_str()]);
     assert_eq!(scene.get("awsnlb", "demo")["status"]["address"], json!(address));
 

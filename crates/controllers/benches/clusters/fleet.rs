@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
+use std::time::Duration;
 
 use futures_util::TryStreamExt;
 use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
@@ -19,7 +20,7 @@ use portcullis_kube_api::cluster::{Flavour, Kind, crds};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::parts::{Namespace, Scratch};
 use portcullis_testkit::talk::Backend;
-use portcullis_testkit::{Host, Leash, link, roomy_kubernetes};
+use portcullis_testkit::{Host, Leash, link, roomy_kubernetes_in};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -27,6 +28,8 @@ pub(crate) const OURS: &str = "--ours";
 /// Where clients connect.
 pub(crate) const FRONT: &str = "192.0.2.1";
 const NAMESPACE: &str = "fleet";
+/// How often endpoints are asked whether they answer: more often than usual, so that each is within any time that is measured.
+const PROBE: Duration = Duration::from_secs(1);
 /// What the API server calls requests that change something.
 const WRITES: [&str; 6] = ["POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"];
 
@@ -39,13 +42,14 @@ pub(crate) fn run_ours(kubeconfig: &str) {
                 flavour: Flavour::Proposed,
                 namespace: None,
                 concurrency: 16,
-                probe: None,
+                probe: Some(PROBE),
                 host: "bench".to_owned(),
             },
         );
         let settings = HaProxySettings {
             flavour: Flavour::Proposed,
             namespace: None,
+            but: None,
             agents: NAMESPACE.to_owned(),
             concurrency: 16,
         };
@@ -70,6 +74,8 @@ async fn client(kubeconfig: &Path) -> Client {
 pub(crate) struct Seen {
     pub(crate) active: HashMap<String, usize>,
     pub(crate) endpoints: HashSet<String>,
+    /// Those whose endpoint is known to answer.
+    pub(crate) answering: HashSet<String>,
 }
 
 pub(crate) struct Fleet {
@@ -110,13 +116,15 @@ impl Fleet {
         self.kubernetes.kubeconfig()
     }
 
-    pub(crate) async fn new() -> Self {
-        let kubernetes = roomy_kubernetes();
+    /// One in which all but the machine that carries, and who is behind it, is on this host, also who calls this: from there
+    /// endpoints are asked whether they answer.
+    pub(crate) async fn new(client_host: Host) -> Self {
+        let kubernetes = roomy_kubernetes_in(&client_host);
         let types: Vec<String> = crds(Flavour::Proposed).iter().map(Value::to_string).collect();
         kubernetes.apply_types(&types.join("\n---\n")).unwrap();
         kubernetes.kubectl(&["create", "namespace", NAMESPACE]).unwrap();
         let client = client(kubernetes.kubeconfig()).await;
-        let [carrier, client_host] = ["carrier", "client"].map(Host::new);
+        let carrier = Host::new("carrier");
         link(&client_host, &["192.0.2.10/24"], &carrier, &["192.0.2.1/24"]);
         let backends = (0..3).map(|number| {
             let host = Host::new(&format!("backend{number}"));
@@ -245,10 +253,15 @@ async fn follow(client: Client, seen: watch::Sender<Seen>) {
         let (watcher::Event::Apply(object) | watcher::Event::InitApply(object)) = event else { continue };
         let active = object.data["status"]["activeTargets"].as_array().map_or(0, Vec::len);
         let has_endpoint = object.data["spec"]["endpoint"]["host"].is_string();
+        let conditions = object.data["status"]["conditions"].as_array();
+        let answers = conditions.into_iter().flatten().any(|found| found["reason"] == "Answering");
         seen.send_modify(|seen| {
             seen.active.insert(object.name_any(), active);
             if has_endpoint {
                 seen.endpoints.insert(object.name_any());
+            }
+            if answers {
+                seen.answering.insert(object.name_any());
             }
         });
     }

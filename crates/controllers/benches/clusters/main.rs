@@ -1,7 +1,7 @@
 //! Load balancers of clusters on a real Kubernetes API, on a machine with a real `HAProxy`: how long until an endpoint is known, and
 //! from a Machine that is ready to the first connection through it.
 //!
-//! The controllers run in a process of their own; the machine is a network namespace of this one. Clusters and Machines are objects
+//! The controllers run in a process of their own, and ask endpoints whether they answer; the machine is a network namespace of this one. Clusters and Machines are objects
 //! in the shapes of the proposal, so that nobody else works on them. Times are of this machine.
 //!
 //! `BALANCERS=50` in the environment makes it fifty. A limit that is missed ends it with a failure.
@@ -13,7 +13,9 @@ mod fleet;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use portcullis_testkit::Host;
 use portcullis_testkit::figures::{self, OtherProcess, mark, median, millis, most_memory};
+use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::talk::ask;
 
 use self::fleet::{Fleet, OURS};
@@ -38,14 +40,22 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).filter(|argument| argument != "--bench").collect();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>().as_slice() {
         [fleet::OURS, kubeconfig] => fleet::run_ours(kubeconfig),
-        _ => tokio::runtime::Runtime::new().unwrap().block_on(measure()),
+        _ => begin(),
     }
     figures::end()
 }
 
-async fn measure() {
+/// On a host of its own, from which endpoints are reached.
+fn begin() {
+    let client = Host::new("client");
+    Namespace::run(&client, || {
+        tokio::runtime::Runtime::new().unwrap().block_on(measure(client.clone()));
+    });
+}
+
+async fn measure(client: Host) {
     let count = std::env::var("BALANCERS").map_or(500, |number| number.parse().unwrap());
-    let fleet = Fleet::new().await;
+    let fleet = Fleet::new(client).await;
     println!("\n{count} load balancers of 3 members, on a real Kubernetes API and a real HAProxy\n");
     for number in 0..count {
         fleet.cluster(number, 3).await;
@@ -93,6 +103,8 @@ async fn measure() {
         mark(first < CONNECTION)
     );
 
+    // All of them are asked again and again from here on.
+    fleet.until(|seen| seen.answering.len() >= count + 2 * MADE).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     let before = fleet.writes();
     assert!(

@@ -9,6 +9,11 @@ pub(super) fn admitted(ranges: Option<&[String]>) -> Option<AddressSet> {
     Some(of.fold(AddressSet::nobody(), |all, one| all.union(&one)))
 }
 
+/// Whether nobody gets in by the ranges that something has who is not to by those that are asked for.
+pub(super) fn is_within(has: Option<&[String]>, asked: Option<&[String]>) -> bool {
+    matches!((admitted(has), admitted(asked)), (Some(has), Some(asked)) if has.is_subset(&asked))
+}
+
 /// The field.
 pub(super) fn listed(admitted: &AddressSet) -> Option<Vec<String>> {
     (*admitted != AddressSet::everyone()).then(|| ranges(admitted))

@@ -23,9 +23,6 @@ impl Context {
         members: Vec<AssignedMember>,
         replaced_since: Option<Time>,
     ) -> Result<(), Failed> {
-        if made.is_going() {
-            return Ok(());
-        }
         let generation = balancer.metadata.generation.unwrap_or_default();
         let mut wanted =
             asked::assignment(balancer.name(), generation, &balancer.spec, is_control_plane, members);

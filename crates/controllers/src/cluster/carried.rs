@@ -55,7 +55,11 @@ impl Carried<'_> {
         status.initialization.provisioned |= !works.is_empty() && !status.address.is_empty();
         let works = works.len();
         let asked = admitted(self.assignment.allowed_source_ranges.as_deref());
-        let admitted = admitted_by(&current, asked.as_ref()).filter(|_| is_current);
+        let before = admitted(self.status.allowed_source_ranges.as_deref());
+        let unheard = self.unheard();
+        let admitted = admitted_by(&current, asked.as_ref()).filter(|_| is_current).and_then(|by_live| {
+            if unheard.is_empty() { Some(by_live) } else { Some(by_live.union(&before?)) }
+        });
         if let Some(admitted) = &admitted {
             status.allowed_source_ranges = if Some(admitted) == asked.as_ref() {
                 self.assignment.allowed_source_ranges.clone()
@@ -64,8 +68,22 @@ impl Carried<'_> {
             };
         }
         let is_enforced = asked.zip(admitted).is_some_and(|(asked, admitted)| admitted.is_subset(&asked));
-        self.conditions(&mut status, is_current, works, is_enforced);
+        self.conditions(&mut status, is_current, works, is_enforced, &unheard);
         status
+    }
+
+    /// Machines that say nothing, and may have ranges still that are not asked for any more: traffic goes on through one whose agent
+    /// is away.
+    pub(super) fn unheard(&self) -> Vec<&str> {
+        let asked = admitted(self.assignment.allowed_source_ranges.as_deref());
+        let before = admitted(self.status.allowed_source_ranges.as_deref());
+        if asked.zip(before).is_some_and(|(asked, before)| before.is_subset(&asked)) {
+            return Vec::new();
+        }
+        let silent = self.status.instances.iter().filter(|instance| {
+            !self.live.contains(&instance.name) && instance.observed_generation != self.generation
+        });
+        silent.map(|instance| instance.name.as_str()).collect()
     }
 
     /// Machines that are there and have carried out what was asked for last.
@@ -232,6 +250,7 @@ impl Carried<'_> {
         is_current: bool,
         works: usize,
         is_enforced: bool,
+        unheard: &[&str],
     ) {
         let exists = status.initialization.provisioned && !status.address.is_empty();
         let active = status.members.iter().filter(|member| member.status == "active").count();
@@ -278,9 +297,17 @@ impl Carried<'_> {
         say("Reachable", reachable, if reachable { "MembersActive" } else { "NoActiveMember" }, "");
         if self.assignment.allowed_source_ranges.is_some() {
             let reason = if is_enforced { "Enforced" } else { "Pending" };
-            let message =
-                if is_enforced { "By: rules of HAProxy." } else { "Not all machines have the ranges yet." };
-            say("SourceRangesEnforced", is_enforced, reason, message);
+            let message = if is_enforced {
+                "By: rules of HAProxy.".to_owned()
+            } else if unheard.is_empty() {
+                "Not all machines have the ranges yet.".to_owned()
+            } else {
+                format!(
+                    "{}: nothing is heard of it, and whoever reaches it may get in as before. Have its agent run again, or turn the machine off and delete its Lease.",
+                    unheard.join(", ")
+                )
+            };
+            say("SourceRangesEnforced", is_enforced, reason, &message);
         } else {
             status.conditions.retain(|condition| condition.type_ != "SourceRangesEnforced");
         }
@@ -469,6 +496,43 @@ mod tests {
             let found = (json!(status.allowed_source_ranges), said.status.as_str());
             assert_eq!(found, (in_force, enforced), "{instances:?}");
             assert_eq!(condition(&status.conditions, "ConfigUpToDate").unwrap().status, "False");
+        }
+    }
+
+    #[test]
+    fn who_is_not_heard_of_may_have_the_ranges_of_before() {
+        let serve = json!([{"name": "m", "duty": "Serve"}]);
+        let silent = |generation: u64| json!({"name": "b", "observedGeneration": generation, "members": []});
+        let put = |in_force: Value, silent: Value| {
+            let assignment: Assignment = serde_json::from_value(
+                json!({"loadBalancer": "lb", "members": serve, "allowedSourceRanges": ["10.1.0.0/16"]}),
+            )
+            .unwrap();
+            let instances = json!([says("a", ["active"; 2], None), silent]);
+            let status = json!({"instances": instances, "allowedSourceRanges": in_force});
+            let status: InfrastructureStatus = serde_json::from_value(status).unwrap();
+            let live = ["a".to_owned()];
+            let carried = Carried {
+                generation: Some(3),
+                assignment: &assignment,
+                pool: "default",
+                live: &live,
+                address: Address::OfMachines,
+                status: &status,
+                now: Timestamp::from_second(0).unwrap(),
+            };
+            let unheard = carried.unheard().join(" ");
+            let status = carried.status();
+            let said = condition(&status.conditions, "SourceRangesEnforced").unwrap().clone();
+            (unheard, said.status, json!(status.allowed_source_ranges), said.message)
+        };
+        let (unheard, state, in_force, message) = put(json!(["10.0.0.0/8"]), silent(2));
+        assert_eq!((unheard.as_str(), state.as_str(), in_force), ("b", "False", json!(["10.0.0.0/8"])));
+        assert!(message.starts_with("b: nothing is heard of it"), "{message}");
+        // It did so before, or it had nothing wider.
+        for (before, said_by) in [(json!(["10.0.0.0/8"]), 3), (json!(["10.1.0.0/16"]), 2), (json!([]), 2)] {
+            let (unheard, state, in_force, _) = put(before, silent(said_by));
+            assert_eq!((unheard.as_str(), state.as_str(), in_force), ("", "True", json!(["10.1.0.0/16"])));
         }
     }
 

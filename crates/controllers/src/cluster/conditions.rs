@@ -1,7 +1,7 @@
 //! What is to be known about a load balancer, from one look at everything.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use portcullis_kube_api::cluster::{Condition, LoadBalancerStatus, set_condition};
+use portcullis_kube_api::cluster::{Condition, LoadBalancerStatus, condition, set_condition};
 
 use super::membership::Membership;
 
@@ -15,9 +15,17 @@ pub(super) struct Look<'a> {
     pub(super) refused: &'a [String],
     /// What makes it, and is paused.
     pub(super) paused: &'a [String],
+    /// What makes it, and is being deleted.
+    pub(super) deleted: &'a [String],
+    /// What makes it, and cannot be read.
+    pub(super) unread: &'a [String],
+    /// Whether all that make it have the ranges that are asked for, or narrower ones.
+    pub(super) has_ranges: bool,
     pub(super) membership: &'a Membership,
     pub(super) endpoint: &'a EndpointLook,
     pub(super) infrastructure: &'a InfrastructureLook,
+    /// What made it before, and serves while nobody does in what is named.
+    pub(super) served_by: Option<&'a str>,
     /// What made it before, whose own address is where clients look for it.
     pub(super) bound_to: Option<&'a str>,
 }
@@ -38,12 +46,16 @@ pub(super) enum EndpointLook {
 pub(super) enum InfrastructureLook {
     /// Nobody of ours does.
     Others,
-    /// The Cluster is not there.
-    NoCluster(String),
+    /// Nobody is named, and this makes it still.
+    Kept(String),
+    /// The Cluster is not there; it serves as one of the other, which it was for, if there is one.
+    NoCluster(String, Option<String>),
     /// Its kind is not installed, or cannot be watched.
     UnknownKind(String),
     /// It is not there.
     Missing(String),
+    /// It is there, and cannot be read.
+    Unread(String, String),
     /// It is there, and makes the load balancer of this one.
     InUse(String, String),
     /// It is there, and says this of itself.
@@ -78,7 +90,12 @@ pub(super) fn conditions(status: &mut LoadBalancerStatus, look: &Look<'_>, now: 
 fn available(look: &Look<'_>) -> Saying {
     let (active, all) = (look.membership.active().len(), look.membership.targets.len());
     if active > 0 {
-        let message = format!("{active} of {all} members get connections.");
+        let message = match look.served_by {
+            Some(old) => format!(
+                "{active} of {all} members get connections, by {old}, which made it before: nobody does yet by what is named."
+            ),
+            None => format!("{active} of {all} members get connections."),
+        };
         return ("Available", "True", "MembersActive".to_owned(), message);
     }
     let message = match (all, look.infrastructure) {
@@ -116,13 +133,34 @@ fn infrastructure_ready(look: &Look<'_>) -> Saying {
         InfrastructureLook::Others => {
             said("True", "MadeByOthers", "It has no infrastructureRef: others make it.")
         }
-        InfrastructureLook::NoCluster(name) => said(
+        InfrastructureLook::Kept(old) => said(
+            "False",
+            "ReferenceRemoved",
+            &format!(
+                "It has no infrastructureRef any more, and {old} still makes it, as it was asked last: Machines come and go. Name it again, or delete it when others serve at the endpoint."
+            ),
+        ),
+        InfrastructureLook::NoCluster(name, None) => said(
             "False",
             "ClusterNotFound",
             &format!("There is no Cluster {name}, and nothing is made without it."),
         ),
+        InfrastructureLook::NoCluster(name, Some(before)) => said(
+            "False",
+            "ClusterNotFound",
+            &format!(
+                "There is no Cluster {name}. It serves as before, for {before}: Machines come and go, and nothing else is changed. Correct spec.clusterName."
+            ),
+        ),
         InfrastructureLook::UnknownKind(why) => said("False", "UnknownKind", &sentence(why)),
         InfrastructureLook::Missing(what) => said("False", "NotFound", &format!("There is no {what}.")),
+        InfrastructureLook::Unread(what, why) => said(
+            "False",
+            "NotReadable",
+            &format!(
+                "{what}: {why}. Nothing is changed, and Machines that are to go wait. Correct it there."
+            ),
+        ),
         InfrastructureLook::InUse(what, other) => {
             let message = format!("{what} makes {other} already: a load balancer needs one of its own.");
             said("False", "InUse", &message)
@@ -158,6 +196,12 @@ fn members_up_to_date(look: &Look<'_>) -> Saying {
     if *look.infrastructure == InfrastructureLook::Others {
         return said("Unknown", "NotKnown", "Others make it.".to_owned());
     }
+    if let Some(old) = look.served_by {
+        let message = format!(
+            "No member is active yet by what is named. Until then {old} serves, which made it before."
+        );
+        return said("False", "Changing", message);
+    }
     if moving.is_empty() {
         return said("True", "UpToDate", String::new());
     }
@@ -178,6 +222,18 @@ fn degraded(look: &Look<'_>) -> Saying {
             message = format!("{message} Machines that are to go wait for that: {}.", waiting.join(", "));
         }
         return said("True", "ProviderPaused", message);
+    }
+    if !look.unread.is_empty() {
+        let message =
+            format!("{}. What was known of it before counts. Correct it there.", look.unread.join("; "));
+        return said("True", "NotReadable", message);
+    }
+    if !look.deleted.is_empty() {
+        let message = format!(
+            "{} is being deleted, and will make nothing any more: name another in spec.infrastructureRef. Machines that are to go are held for the time to leave, and not longer.",
+            look.deleted.join(", ")
+        );
+        return said("True", "ProviderDeleted", message);
     }
     if !look.refused.is_empty() {
         let message = format!("{}. It is tried again.", look.refused.join("; "));
@@ -207,15 +263,34 @@ fn degraded(look: &Look<'_>) -> Saying {
     said("False", "AsExpected", String::new())
 }
 
+/// What is said where it is not known of the ranges that are asked for that they are in force.
+pub(super) const RANGES_BEFORE: &str =
+    "The ranges that were in force before still are: those that are asked for are not yet.";
+
 /// Whether source ranges keep anybody out is said by who knows.
 fn enforced(status: &mut LoadBalancerStatus, look: &Look<'_>, now: &Time) {
-    let InfrastructureLook::There(about) = look.infrastructure else { return };
+    let pending = |status: &mut LoadBalancerStatus| {
+        let type_ = "SourceRangesEnforced";
+        set_condition(&mut status.conditions, type_, "False", "Pending", RANGES_BEFORE, look.generation, now);
+    };
+    let InfrastructureLook::There(about) = look.infrastructure else {
+        // What was said may be of other ranges.
+        let before = condition(&status.conditions, "SourceRangesEnforced");
+        if before.is_some_and(|before| before.status == "True") && !look.has_ranges {
+            pending(status);
+        }
+        return;
+    };
     let Some(said) = &about.enforced else {
         // What was said of ranges that were there is not true of none.
         status.conditions.retain(|condition| condition.type_ != "SourceRangesEnforced");
         return;
     };
     let Condition { type_, status: state, reason, message, .. } = said;
+    if state == "True" && !look.has_ranges {
+        pending(status);
+        return;
+    }
     set_condition(&mut status.conditions, type_, state, reason, message, look.generation, now);
 }
 

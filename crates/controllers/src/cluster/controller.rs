@@ -108,13 +108,17 @@ fn of_machine(balancers: &Balancers, queue: &Due) -> impl Fn(&str, &str, &Machin
     move |group, kind, machine| {
         for balancer in balancers.of(machine.namespace()) {
             let target = balancer.spec.target_kind();
+            let is_held = hooks(balancer.name()).is_on(machine.metadata.annotations.as_ref());
             if target.api_group != group || target.kind != kind {
+                // It was one while Machines were.
+                if is_held {
+                    queue.add(key(&balancer));
+                }
                 continue;
             }
             let is_meant = balancer.spec.selection(balancer.name()).matches(machine.metadata.labels.as_ref());
             let has_it = machine.annotation(MEMBER) == Some(balancer.name())
                 || balancer.status.targets.iter().any(|target| target.name == machine.name());
-            let is_held = hooks(balancer.name()).is_on(machine.metadata.annotations.as_ref());
             if is_meant || has_it || is_held {
                 queue.add(key(&balancer));
             }

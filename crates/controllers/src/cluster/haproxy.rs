@@ -9,7 +9,7 @@ use futures_util::{StreamExt, pin_mut};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::api::{Api, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DynamicObject, Patch, PostParams};
 use kube::core::ApiResource;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
@@ -27,7 +27,7 @@ use super::conditions;
 use super::infrastructure::write_status;
 use super::kinds::Kinds;
 use super::queue::Queue;
-use super::shelf::{Key, Shelf, key};
+use super::shelf::{Key, Shelf, by_us, key};
 use super::thing::{Thing, resource};
 
 /// The label of a Lease by which a machine says that it is there; its value is the pool.
@@ -36,6 +36,9 @@ pub(super) const POOL_LABEL: &str = "portcullis.dev/haproxy-pool";
 /// For how long a machine is taken to be there after it said so last, and how often it says so.
 pub(super) const LIVE: Duration = Duration::from_secs(40);
 pub(super) const RENEW: Duration = Duration::from_secs(10);
+
+/// The annotation of an `IPAddressClaim` that says for which load balancer it is.
+const CLAIMED_FOR: &str = "portcullis.dev/haproxy-load-balancer";
 
 /// For how long what a machine said is kept after it is gone.
 const KEPT: Duration = Duration::from_secs(600);
@@ -47,6 +50,8 @@ pub struct HaProxySettings {
     pub flavour: Flavour,
     /// Only load balancers of this namespace, if one is given.
     pub namespace: Option<String>,
+    /// None of this namespace, which somebody else looks after.
+    pub but: Option<String>,
     /// Where machines say that they are there.
     pub agents: String,
     /// How many are dealt with at the same time.
@@ -171,6 +176,9 @@ impl HaProxyController {
 
 impl Context {
     async fn reconcile(&self, key: Key) -> Result<Option<Duration>, String> {
+        if self.settings.but.as_ref() == Some(&key.0) {
+            return Ok(None);
+        }
         let Some(object) = self.objects.get(&key.0, &key.1) else { return Ok(None) };
         if is_moving_away(&object) || object.is_going() {
             return Ok(None);
@@ -222,8 +230,9 @@ impl Context {
             now,
         };
         let status = carried.status();
+        let unheard = carried.unheard();
         self.write(&object, status).await?;
-        self.prune(&object).await?;
+        self.prune(&object, &unheard).await?;
         // While nobody is there the time of who leaves is what counts.
         let ends = assignment
             .members
@@ -250,20 +259,25 @@ impl Context {
             Err(why) => return Ok(Err(format!("It needs an address, and {why}."))),
         };
         let name = object.name();
+        let owner = object.controller_owner_ref(self.objects.resource());
+        let api: Api<DynamicObject> =
+            Api::namespaced_with(self.client.clone(), object.namespace(), claims.resource());
         let Some(claim) = claims.get(object.namespace(), name) else {
             let pool = &from.pool_ref;
-            let owner = object.controller_owner_ref(self.objects.resource());
             let body = json!({
                 "apiVersion": claims.resource().api_version,
                 "kind": claims.resource().kind,
-                "metadata": {"name": name, "namespace": object.namespace(), "ownerReferences": [owner]},
+                "metadata": {
+                    "name": name,
+                    "namespace": object.namespace(),
+                    "annotations": {CLAIMED_FOR: name},
+                    "ownerReferences": [owner],
+                },
                 "spec": {
                     "clusterName": cluster,
                     "poolRef": {"apiGroup": pool.api_group, "kind": pool.kind, "name": pool.name},
                 },
             });
-            let api: Api<DynamicObject> =
-                Api::namespaced_with(self.client.clone(), object.namespace(), claims.resource());
             let body: DynamicObject = serde_json::from_value(body).map_err(|error| error.to_string())?;
             match api.create(&PostParams::default(), &body).await {
                 Ok(_) => info!(namespace = object.namespace(), name, "an address is asked for"),
@@ -272,6 +286,27 @@ impl Context {
             }
             return Ok(Err(format!("The pool {} {} was asked for an address.", pool.kind, pool.name)));
         };
+        let owners = claim.metadata.owner_references.as_deref().unwrap_or_default();
+        let kind = &self.objects.resource().kind;
+        let annotations = claim.metadata.annotations.as_ref();
+        let claimed_for = annotations.and_then(|all| all.get(CLAIMED_FOR)).map(String::as_str);
+        // By name: after a restored backup its owner has another UID, or none is said.
+        let is_for_it =
+            claimed_for == Some(name) || owners.iter().any(|owner| owner.kind == *kind && owner.name == name);
+        if !is_for_it {
+            return Ok(Err(format!(
+                "IPAddressClaim {name} is not for this load balancer: delete it, or call the {kind} something else."
+            )));
+        }
+        if !owners.iter().any(|owner| Some(&owner.uid) == object.metadata.uid.as_ref()) {
+            // So that it goes with its load balancer, and along with it to another management cluster.
+            let others = owners.iter().filter(|owner| owner.kind != *kind || owner.name != name).cloned();
+            let owned = json!({"metadata": {
+                "ownerReferences": others.chain(owner).collect::<Vec<_>>(),
+                "resourceVersion": claim.metadata.resource_version,
+            }});
+            api.patch(name, &by_us(), &Patch::Merge(owned)).await.map_err(|error| error.to_string())?;
+        }
         let Some(reference) = &claim.status.address_ref else {
             let pool = &from.pool_ref;
             return Ok(Err(format!("The pool {} {} has not given an address yet.", pool.kind, pool.name)));
@@ -283,10 +318,15 @@ impl Context {
             .ok_or_else(|| format!("There is no IPAddress {}.", reference.name)))
     }
 
-    /// Takes out what machines said that are gone for long.
-    async fn prune(&self, object: &HaProxyLoadBalancer) -> Result<(), String> {
+    /// Takes out what machines said that are gone for long. One that may let in who should not is not forgotten before its Lease is
+    /// deleted.
+    async fn prune(&self, object: &HaProxyLoadBalancer, unheard: &[&str]) -> Result<(), String> {
         let known = self.machines.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let is_gone = |name: &String| known.get(name).is_none_or(|machine| machine.seen.elapsed() > KEPT);
+        let is_gone = |name: &String| {
+            known
+                .get(name)
+                .is_none_or(|machine| machine.seen.elapsed() > KEPT && !unheard.contains(&name.as_str()))
+        };
         let stay: Vec<_> =
             object.status.instances.iter().filter(|instance| !is_gone(&instance.name)).collect();
         // Right after a start not everybody is known yet.
@@ -298,7 +338,7 @@ impl Context {
             "status": {"instances": stay},
         });
         let api = self.objects.api(&self.client, object.namespace());
-        match api.patch_status(object.name(), &PatchParams::default(), &Patch::Merge(patch)).await {
+        match api.patch_status(object.name(), &by_us(), &Patch::Merge(patch)).await {
             Ok(written) => drop(self.objects.keep(written)),
             // Somebody wrote meanwhile, and it is looked at again.
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
@@ -336,22 +376,36 @@ impl Context {
         let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.settings.agents);
         let events = watcher(api, watcher::Config::default().labels(POOL_LABEL)).default_backoff();
         pin_mut!(events);
+        let mut listed = BTreeSet::new();
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Apply(lease) | watcher::Event::InitApply(lease)) => {
+                Ok(watcher::Event::Apply(lease)) => self.see(&lease, queue),
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(lease)) => {
                     self.see(&lease, queue);
+                    listed.extend(machine_name(&lease));
                 }
+                // Whose Lease was deleted while nobody watched is gone as well.
+                Ok(watcher::Event::InitDone) => self.forget(|name| !listed.contains(name), queue),
                 Ok(watcher::Event::Delete(lease)) => {
-                    let Some(name) = machine_name(&lease) else { continue };
-                    let gone = self.machines.lock().unwrap_or_else(PoisonError::into_inner).remove(&name);
-                    self.look_at_pool(gone.map(|machine| machine.pool).as_deref(), queue);
+                    let Some(gone) = machine_name(&lease) else { continue };
+                    self.forget(|name| *name == gone, queue);
                 }
-                Ok(_) => {}
                 Err(problem) => {
                     warn!(%problem, "machines cannot be watched");
                     *self.blind.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
                 }
             }
+        }
+    }
+
+    fn forget(&self, is_gone: impl Fn(&String) -> bool, queue: &Queue) {
+        let gone: Vec<Machine> = {
+            let mut machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+            machines.extract_if(|name, _| is_gone(name)).map(|(_, machine)| machine).collect()
+        };
+        for machine in gone {
+            self.look_at_pool(Some(&machine.pool), queue);
         }
     }
 

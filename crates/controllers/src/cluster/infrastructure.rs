@@ -20,8 +20,8 @@ use serde_json::json;
 use tokio::time::sleep;
 use tracing::warn;
 
-use super::admitted::listed;
-use super::conditions;
+use super::admitted::{is_within, listed};
+use super::conditions::{self, RANGES_BEFORE};
 use super::kinds::Kinds;
 use super::queue::Queue;
 use super::shelf::{Key, Shelf, key};
@@ -195,8 +195,18 @@ where
         let held = object.is_held_by(CLUSTER_FINALIZER);
         match object.spec.assignment() {
             Some(assignment) if !object.is_going() => {
-                let object = if held { object.clone() } else { self.hold(&object, true).await? };
-                self.ensure(&object, assignment).await
+                match owner(self.settings.kind, &object, &assignment.cluster_name) {
+                    Ok(owner) => {
+                        let object = if held { object.clone() } else { self.hold(&object, true).await? };
+                        self.ensure(&object, assignment, owner).await
+                    }
+                    Err(problem) => {
+                        // Whoever corrects it is heard of.
+                        let report = Report::new(Outcome::Blocked(problem));
+                        self.say(&object, assignment, &report).await?;
+                        Ok(None)
+                    }
+                }
             }
             _ if held => self.take_away(&object).await,
             _ => Ok(None),
@@ -207,8 +217,8 @@ where
         &self,
         object: &Thing<S, InfrastructureStatus>,
         assignment: &Assignment,
+        owner: Owner,
     ) -> Result<Option<Duration>, String> {
-        let owner = self.owner(object, &assignment.cluster_name);
         self.owners.lock().unwrap_or_else(PoisonError::into_inner).insert(owner.clone(), key(object));
         let uid = object.metadata.uid.clone().unwrap_or_default();
         let known = |mut want: Want| {
@@ -221,15 +231,45 @@ where
                 let blocked = |state| Outcome::Blocked(unusable(&owner, &why, state));
                 match object.spec.retreat(owner.clone(), uid) {
                     Some(want) => {
-                        let state = "What serves goes on, what is not asked for any more is closed, and nothing is opened.";
-                        Report { outcome: blocked(state), ..self.provider.sync(&known(want)).await }
+                        let report = self.provider.sync(&known(want)).await;
+                        let state = match &report.outcome {
+                            Outcome::Pending { why, .. } => &*format!(
+                                "What is not asked for any more is to be closed, and is not yet: {why}."
+                            ),
+                            Outcome::Done | Outcome::Blocked(_) => {
+                                "What serves goes on, what is not asked for any more is closed, and nothing is opened."
+                            }
+                        };
+                        Report { outcome: blocked(state), ..report }
                     }
                     None => Report::new(blocked("What was there before is still there.")),
                 }
             }
         };
+        let members = self.say(object, assignment, &report).await?;
+        let is_moving =
+            members.iter().any(|member| !matches!(member.status.as_str(), "active" | "disabled" | "removed"));
+        let is_leaving =
+            members.iter().any(|member| matches!(member.status.as_str(), "draining" | "disabling"));
+        match report.outcome {
+            Outcome::Done => Ok(is_moving.then_some(self.settings.look)),
+            Outcome::Pending { retry_after: Some(time), .. } => Ok(Some(time)),
+            // Who leaves does not wait for what is in the way of all else, which is told.
+            _ if is_leaving => Ok(Some(self.settings.look)),
+            Outcome::Pending { why, .. } => Err(why),
+            Outcome::Blocked(problem) => Err(problem.what),
+        }
+    }
+
+    /// Says in its status, and by Events, what was reported of an object. Gives where its members are.
+    async fn say(
+        &self,
+        object: &Thing<S, InfrastructureStatus>,
+        assignment: &Assignment,
+        report: &Report,
+    ) -> Result<Vec<MemberStatus>, String> {
         let before = &object.status;
-        let status = status(object, assignment, &report, &Time(Timestamp::now()));
+        let status = status(object, assignment, report, &Time(Timestamp::now()));
         let said = |status: &InfrastructureStatus| {
             let ready = portcullis_kube_api::cluster::condition(&status.conditions, "Ready");
             ready.map(|ready| (ready.status.clone(), ready.reason.clone(), ready.message.clone()))
@@ -247,32 +287,13 @@ where
             let reference = object.object_ref(self.objects.resource());
             self.events.tell_of(&reference, Weight::Warning, "LoadBalancerNotAsAsked", told).await;
         }
-        let is_moving = status
-            .members
-            .iter()
-            .any(|member| !matches!(member.status.as_str(), "active" | "disabled" | "removed"));
-        let is_leaving =
-            status.members.iter().any(|member| matches!(member.status.as_str(), "draining" | "disabling"));
+        let members = status.members.clone();
         self.write_status(object, status).await?;
-        match report.outcome {
-            Outcome::Done => Ok(is_moving.then_some(self.settings.look)),
-            Outcome::Pending { retry_after: Some(time), .. } => Ok(Some(time)),
-            // Who leaves does not wait for what is in the way of all else, which is told.
-            _ if is_leaving => Ok(Some(self.settings.look)),
-            Outcome::Pending { why, .. } => Err(why),
-            Outcome::Blocked(problem) => Err(problem.what),
-        }
+        Ok(members)
     }
 
     async fn take_away(&self, object: &Thing<S, InfrastructureStatus>) -> Result<Option<Duration>, String> {
-        let asked = object.spec.assignment().map(|assignment| assignment.cluster_name.as_str());
-        let cluster = asked.or_else(|| object.label(CLUSTER_LABEL)).unwrap_or_default();
-        if cluster.is_empty() {
-            return Err(format!("it is not known of which cluster it is: label it with {CLUSTER_LABEL}"));
-        }
-        if let Ok(owner) =
-            Owner::new(cluster, self.settings.kind.kind, Some(object.namespace().to_owned()), object.name())
-        {
+        if let Some(owner) = made_for(self.settings.kind, object)? {
             let want = Want {
                 owner,
                 uid: object.metadata.uid.clone().unwrap_or_default(),
@@ -298,11 +319,6 @@ where
             self.write_status(&object, InfrastructureStatus::default()).await?;
         }
         Ok(None)
-    }
-
-    fn owner(&self, object: &Thing<S, InfrastructureStatus>, cluster: &str) -> Owner {
-        Owner::new(cluster, self.settings.kind.kind, Some(object.namespace().to_owned()), object.name())
-            .expect("names in Kubernetes are names")
     }
 
     /// Nobody says any more what is wanted; what is there stays.
@@ -344,6 +360,35 @@ where
     ) -> Result<(), String> {
         write_status(&self.objects, &self.client, object, &status).await
     }
+}
+
+/// Under which name something is made for an object. What has none is refused: it would not be found again.
+fn owner<S>(kind: Kind, object: &Thing<S, InfrastructureStatus>, cluster: &str) -> Result<Owner, Problem> {
+    let (namespace, name) = (object.namespace(), object.name());
+    Owner::new(cluster, kind.kind, Some(namespace.to_owned()), name).map_err(|_| {
+        Problem::new(
+            format!(
+                "{} {namespace}/{name}: spec.assignment.clusterName is `{cluster}`, which is not the name of a Cluster.",
+                kind.kind
+            ),
+            "Nothing is made, and what was there before is still there.",
+            "Take spec.assignment out: it is written by the controller of the LoadBalancer that names this object in spec.infrastructureRef.",
+        )
+    })
+}
+
+/// Under which name something may have been made for an object. Under a name that is none nothing was.
+fn made_for<S: ProviderSpec>(
+    kind: Kind,
+    object: &Thing<S, InfrastructureStatus>,
+) -> Result<Option<Owner>, String> {
+    let asked = object.spec.assignment().map(|assignment| assignment.cluster_name.as_str());
+    // The label was written before anything was made: it counts where what is asked for is wrong by now.
+    let named: Vec<&str> = [asked, object.label(CLUSTER_LABEL)].into_iter().flatten().collect();
+    if named.is_empty() {
+        return Err(format!("it is not known of which cluster it is: label it with {CLUSTER_LABEL}"));
+    }
+    Ok(named.into_iter().find_map(|cluster| owner(kind, object, cluster).ok()))
 }
 
 /// Nothing is made of what is asked for.
@@ -411,6 +456,8 @@ fn status<S>(
     } else if let Some(admitted) = &report.admitted {
         status.allowed_source_ranges = listed(admitted);
     }
+    let has_ranges =
+        is_within(status.allowed_source_ranges.as_deref(), assignment.allowed_source_ranges.as_deref());
     if has_looked {
         status.members = report.members.iter().map(member_status).collect();
     }
@@ -432,9 +479,10 @@ fn status<S>(
         if exists && active > 0 { ("True", "MembersActive") } else { ("False", "NoActiveMember") };
     say("Reachable", state, reason, "");
     match &report.enforcement {
-        Some(Enforcement::By(what)) => {
+        Some(Enforcement::By(what)) if has_ranges => {
             say("SourceRangesEnforced", "True", "Enforced", &format!("By: {what}."));
         }
+        Some(Enforcement::By(_)) => say("SourceRangesEnforced", "False", "Pending", RANGES_BEFORE),
         Some(Enforcement::Not(why)) => say("SourceRangesEnforced", "False", "NotEnforced", why),
         None => {}
     }
@@ -565,27 +613,79 @@ mod tests {
         assert_eq!(object.status.address, "192.0.2.2");
     }
 
+    /// What was made under a name is found by it; a name that is none is told, and nothing was made under it.
+    #[test]
+    fn a_name_that_is_none_makes_nothing_and_keeps_nothing() {
+        let kind = portcullis_kube_api::cluster::Flavour::Own.ovn();
+        let nothing = json!(null);
+        for (asked, label, refused, made) in [
+            (json!({"clusterName": "c"}), json!("c"), false, Some(Some("c"))),
+            (json!({"clusterName": "c"}), nothing.clone(), false, Some(Some("c"))),
+            (nothing.clone(), json!("c"), false, Some(Some("c"))),
+            (nothing.clone(), nothing.clone(), false, None),
+            (json!({}), nothing.clone(), true, Some(None)),
+            (json!({}), json!(""), true, Some(None)),
+            (json!({"clusterName": "a/b"}), nothing.clone(), true, Some(None)),
+            (json!({"clusterName": " c"}), nothing.clone(), true, Some(None)),
+            (json!({"clusterName": "c\n"}), nothing.clone(), true, Some(None)),
+            // It was right once.
+            (json!({}), json!("c"), true, Some(Some("c"))),
+            (json!({"clusterName": "a/b"}), json!("c"), true, Some(Some("c"))),
+        ] {
+            let mut metadata = json!({"name": "lb", "namespace": "a"});
+            if !label.is_null() {
+                metadata["labels"] = json!({CLUSTER_LABEL: label});
+            }
+            let object = json!({"metadata": metadata, "spec": {"assignment": asked}});
+            let object: Thing<OvnLoadBalancerSpec, InfrastructureStatus> =
+                serde_json::from_value(object).unwrap();
+            let found = made_for(kind, &object).ok();
+            let found = found.map(|found| found.map(|owner| owner.cluster().to_owned()));
+            assert_eq!(found, made.map(|made| made.map(str::to_owned)), "{asked} {label}");
+            let Some(asked) = object.spec.assignment() else { continue };
+            let owner = owner(kind, &object, &asked.cluster_name);
+            assert_eq!(owner.is_err(), refused, "{asked:?}");
+            if let Err(problem) = owner {
+                let words = problem.to_string();
+                assert!(words.contains("OVNLoadBalancer a/lb: spec.assignment.clusterName"), "{words}");
+            }
+        }
+    }
+
     /// What counts is not what was asked for last, but what the provider says of it.
     #[test]
     fn ranges_are_those_in_force() {
         let ranges = |all: &[&str]| Some(all.iter().map(|range| (*range).to_owned()).collect::<Vec<_>>());
         let set = |all: &[&str]| all.iter().map(|range| range.parse().unwrap()).collect::<AddressSet>();
-        let blocked = |admitted| Report { admitted, ..Report::new(Outcome::Blocked(problem())) };
+        let report = |outcome, admitted| Report {
+            admitted,
+            enforcement: Some(Enforcement::By("what filters".to_owned())),
+            ..Report::new(outcome)
+        };
+        let done = || report(Outcome::Done, None);
+        let blocked = |admitted| report(Outcome::Blocked(problem()), admitted);
         let before = ranges(&["10.0.0.0/8"]);
-        for (report, expected) in [
-            (Report::new(Outcome::Done), ranges(&["10.0.0.0/9", "192.0.2.0/24"])),
-            (blocked(Some(set(&["10.0.0.0/9"]))), ranges(&["10.0.0.0/9"])),
-            (blocked(Some(AddressSet::nobody())), ranges(&[])),
-            (blocked(Some(AddressSet::everyone())), None),
-            (blocked(None), before.clone()),
+        for (before, report, expected, enforced) in [
+            (&before, done(), ranges(&["10.0.0.0/9", "192.0.2.0/24"]), true),
+            (&before, blocked(Some(set(&["10.0.0.0/9"]))), ranges(&["10.0.0.0/9"]), true),
+            (&before, blocked(Some(AddressSet::nobody())), ranges(&[]), true),
+            (&before, blocked(Some(AddressSet::everyone())), None, false),
+            (&before, blocked(None), before.clone(), false),
+            // Everyone got in, and nothing could be done about it.
+            (&None, blocked(None), None, false),
+            // Whatever is in the way, it is not of the ranges.
+            (&ranges(&["192.0.2.0/25"]), blocked(None), ranges(&["192.0.2.0/25"]), true),
         ] {
             let mut object: Thing<OvnLoadBalancerSpec, InfrastructureStatus> =
                 serde_json::from_value(json!({"metadata": {"name": "lb", "namespace": "a"}})).unwrap();
-            object.0.status.allowed_source_ranges.clone_from(&before);
+            object.0.status.allowed_source_ranges.clone_from(before);
             let asked = ranges(&["10.0.0.0/9", "192.0.2.0/24"]);
             let assignment = Assignment { allowed_source_ranges: asked, ..Assignment::default() };
             let status = status(&object, &assignment, &report, &second(0));
             assert_eq!(status.allowed_source_ranges, expected, "{report:?}");
+            let said = said(&status, "SourceRangesEnforced");
+            assert_eq!(said.starts_with("True Enforced By: what filters."), enforced, "{report:?}: {said}");
+            assert_eq!(said.starts_with("False Pending"), !enforced, "{report:?}: {said}");
         }
     }
 }

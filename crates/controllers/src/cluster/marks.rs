@@ -10,7 +10,7 @@ use serde_json::{Map, json};
 
 use super::controller::Context;
 use super::membership::{Candidate, Membership};
-use super::reconcile::{Failed, Made, Plane};
+use super::reconcile::{Failed, Made, Plane, is_assigned};
 use super::shelf::Shelf;
 use super::thing::{LoadBalancer, Machine};
 
@@ -43,12 +43,7 @@ impl Context {
                     && other.spec.target_kind() == balancer.spec.target_kind()
             })
             .collect();
-        let is_assigned = |name: &str| {
-            made.iter().any(|(_, made)| {
-                let members = made.spec.assignment.iter().flat_map(|assignment| &assignment.members);
-                members.into_iter().any(|member| member.name == name)
-            })
-        };
+        let is_assigned = |name: &str| made.iter().any(|made| is_assigned(made, name));
         let mut candidates = Vec::new();
         for machine in found {
             let labels = machine.metadata.labels.as_ref();

@@ -41,12 +41,16 @@ pub(super) struct Situation<'a> {
     pub(super) before: &'a [AssignedMember],
     /// What it said.
     pub(super) told: &'a [MemberStatus],
+    /// Who gets connections by what else makes the load balancer.
+    pub(super) elsewhere: &'a [MemberStatus],
     /// Whether that is about what it was told last.
     pub(super) is_told_of_this: bool,
     /// For how long connections of who leaves are waited for.
     pub(super) drain: Duration,
     /// The provider is paused: it does nothing that it is asked for, and nobody leaves it.
     pub(super) is_paused: bool,
+    /// Since when the provider's object is being deleted: what it is asked for may not be done any more, nor told of.
+    pub(super) deleted: Option<Timestamp>,
     /// The cluster goes, or the load balancer does: nobody waits for anything.
     pub(super) everything_goes: bool,
     pub(super) now: Timestamp,
@@ -214,6 +218,8 @@ impl Situation<'_> {
         let full = later(since, self.drain);
         // From when it is asked to leave: who noticed late does not cut connections for that.
         let by = started.map_or_else(|| later(self.now.max(since), self.drain), |by| by.0);
+        // What is being deleted may not even take the wish. That is no reason to wait for ever: its time counts all the same.
+        let by = self.deleted.map_or(by, |deleted| by.min(later(deleted.max(since), self.drain)));
         if self.is_removed(before) {
             decided.released.insert(name.clone());
             if candidate.is_selected {
@@ -269,7 +275,7 @@ impl Situation<'_> {
             if !leaves || is_over || self.is_removed(before) || self.another_answers(&one.name) {
                 return None;
             }
-            let answers = self.told(&one.name).is_some_and(|told| told.status == "active");
+            let answers = self.answers(&one.name);
             Some(((!answers, before.duty != DutyWord::Serve, one.going_since, &one.name), one))
         });
         leaving.min_by_key(|(order, _)| *order).map(|(_, one)| one)
@@ -294,8 +300,14 @@ impl Situation<'_> {
                 && other.is_selected
                 && !other.is_disabled
                 && other.going_since.is_none()
-                && self.told(&other.name).is_some_and(|told| told.status == "active")
+                && self.answers(&other.name)
         })
+    }
+
+    /// Whether a member gets connections. While nobody does by this provider, clients are where somebody does.
+    fn answers(&self, name: &str) -> bool {
+        let told = if self.told.iter().any(is_active) { self.told } else { self.elsewhere };
+        told.iter().any(|told| told.name == name && is_active(told))
     }
 
     /// Whether a member was asked to leave, and the provider says that it has.
@@ -360,9 +372,27 @@ impl Membership {
 
     /// Who gets connections.
     pub(super) fn active(&self) -> Vec<String> {
-        let active = self.targets.iter().filter(|target| target.status == "active");
+        let active = self.targets.iter().filter(|target| is_active(target));
         active.map(|target| target.name.clone()).collect()
     }
+
+    /// The same, as clients find it: who is on its way into one provider gets connections as long as another one sends them.
+    pub(super) fn with(&self, elsewhere: &[MemberStatus]) -> Self {
+        let mut all = self.clone();
+        let is_on_its_way = |target: &&mut Target| {
+            !matches!(target.status.as_str(), "active" | "disabling" | "disabled" | "draining" | "removed")
+        };
+        for target in all.targets.iter_mut().filter(is_on_its_way) {
+            if let Some(told) = elsewhere.iter().find(|told| told.name == target.name && is_active(told)) {
+                target.clone_from(told);
+            }
+        }
+        all
+    }
+}
+
+pub(super) fn is_active(told: &MemberStatus) -> bool {
+    told.status == "active"
 }
 
 fn target(name: &str, state: MemberState, message: Option<String>) -> Target {
@@ -415,6 +445,8 @@ mod tests {
             candidates,
             before,
             told,
+            elsewhere: &[],
+            deleted: None,
             is_told_of_this: true,
             drain: DRAIN,
             is_paused: false,
@@ -482,6 +514,85 @@ mod tests {
         assert!(decide(&candidates, &leaving.members, &told, 139).released.is_empty());
         let over = decide(&candidates, &leaving.members, &told, 140);
         assert_eq!((over.released.len(), over.overdue.len()), (1, 1));
+    }
+
+    /// What is being deleted may hear nothing of who is to leave it, and says nothing. Its time counts all the same, from when both were
+    /// to go.
+    #[test]
+    fn nobody_waits_for_ever_for_what_is_being_deleted() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
+        let mut going = machine("a");
+        for (since, deleted, now, by, is_released) in [
+            (10, 10, 11, 110, false),
+            (10, 10, 139, 110, false),
+            (10, 10, 140, 110, true),
+            (10, 60, 140, 160, false),
+            (10, 60, 190, 160, true),
+            (60, 10, 140, 160, false),
+            (60, 10, 190, 160, true),
+        ] {
+            going.going_since = Some(second(since));
+            let situation = Situation {
+                candidates: &[going.clone(), machine("b")],
+                before: &first.members,
+                told: &active,
+                elsewhere: &[],
+                deleted: Some(second(deleted)),
+                is_told_of_this: true,
+                drain: DRAIN,
+                is_paused: false,
+                everything_goes: false,
+                now: second(now),
+            };
+            // Nothing of it is ever written there.
+            let decided = situation.decide();
+            assert_eq!(decided.members[0].by, Some(Time(second(by))), "{since} {deleted} {now}");
+            assert_eq!(decided.released.contains("a"), is_released, "{since} {deleted} {now}");
+            assert_eq!(decided.overdue.contains("a"), is_released, "{since} {deleted} {now}");
+            assert_eq!(decided.again, (!is_released).then(|| second(by + 30)), "{since} {deleted} {now}");
+        }
+    }
+
+    /// While nobody gets connections by a new provider, the old one serves: who is the last is decided there, and who serves is shown.
+    #[test]
+    fn what_made_it_before_counts_until_the_new_one_serves() {
+        let first = decide(&[machine("a"), machine("b")], &[], &[], 0);
+        let mut going = machine("a");
+        going.going_since = Some(second(10));
+        for (here, there, last, shows) in [
+            // Another one serves by the old one.
+            (vec![], vec!["a", "b"], None, ["a draining", "b active"]),
+            (vec![], vec!["b"], None, ["a draining", "b active"]),
+            // It is the last one there.
+            (vec![], vec!["a"], Some("a"), ["a active", "b adding"]),
+            (vec![], vec![], Some("a"), ["a adding", "b adding"]),
+            // The new one serves: clients are there.
+            (vec!["a"], vec!["a", "b"], Some("a"), ["a active", "b active"]),
+            (vec!["b"], vec!["a"], None, ["a draining", "b active"]),
+        ] {
+            let active =
+                |names: &[&str]| told(&names.iter().map(|name| (*name, "active")).collect::<Vec<_>>());
+            let situation = Situation {
+                candidates: &[going.clone(), machine("b")],
+                before: &first.members,
+                told: &active(&here),
+                elsewhere: &active(&there),
+                deleted: None,
+                is_told_of_this: true,
+                drain: DRAIN,
+                is_paused: false,
+                everything_goes: false,
+                now: second(11),
+            };
+            let decided = situation.decide();
+            assert_eq!(decided.last.as_deref(), last, "{here:?} {there:?}");
+            let all = decided.with(&active(&there));
+            let words = |target: &Target| format!("{} {}", target.name, target.status);
+            assert_eq!(all.targets.iter().map(words).collect::<Vec<_>>(), shows, "{here:?} {there:?}");
+            // What a provider is asked for is its own.
+            assert_eq!(all.members, decided.members);
+        }
     }
 
     #[test]
@@ -559,6 +670,8 @@ mod tests {
                 candidates: &candidates,
                 before,
                 told: said,
+                elsewhere: &[],
+                deleted: None,
                 is_told_of_this: true,
                 is_paused: true,
                 drain: DRAIN,
@@ -591,6 +704,8 @@ mod tests {
             before: &leaving.members,
             // The other one is not known to answer for a moment.
             told: &told(&[("a", "removed"), ("b", "adding")]),
+            elsewhere: &[],
+            deleted: None,
             is_told_of_this: false,
             drain: DRAIN,
             is_paused: false,
@@ -685,6 +800,8 @@ mod tests {
             candidates: &candidates,
             before: &first.members,
             told: &active,
+            elsewhere: &[],
+            deleted: None,
             is_told_of_this: true,
             drain: DRAIN,
             is_paused: false,
@@ -707,6 +824,8 @@ mod tests {
         Check(bool),
         Told,
         Pause(bool),
+        /// The provider's object is deleted: from then on it takes nothing, and tells nothing.
+        Deafen,
         Wait(u16),
     }
 
@@ -722,6 +841,7 @@ mod tests {
             any::<bool>().prop_map(Happening::Pause),
             (1_u16..120).prop_map(Happening::Wait),
         ];
+        let one = prop_oneof![40 => one, 1 => Just(Happening::Deafen)];
         prop::collection::vec((0_usize..5, one), 1..80)
     }
 
@@ -730,13 +850,14 @@ mod tests {
 
         /// Whatever happens in whatever order: nobody waits longer than it may, one control plane at most takes its time, who
         /// is disabled is never sent to, and who goes while others answer loses new connections at once. While the provider is
-        /// paused, nobody goes whom it has.
+        /// paused, nobody goes whom it has; while it is being deleted, nobody waits longer for what it does not hear.
         #[test]
         fn holds_end_and_wishes_count(happenings in happenings()) {
             let mut machines: BTreeMap<usize, Candidate> = BTreeMap::new();
             let mut answers = [true; 5];
             let mut reported: Vec<MemberStatus> = Vec::new();
             let (mut before, mut now, mut is_told, mut is_paused) = (Vec::new(), 0_i64, false, false);
+            let mut deaf: Option<Timestamp> = None;
             for (number, happening) in happenings {
                 let name = ["a", "b", "c", "d", "e"][number];
                 match happening {
@@ -744,7 +865,8 @@ mod tests {
                     Happening::Wait(seconds) => now += i64::from(seconds),
                     Happening::Check(passes) => answers[number] = passes,
                     Happening::Pause(pause) => is_paused = pause,
-                    Happening::Told if !is_paused => {
+                    Happening::Deafen => drop(deaf.get_or_insert(second(now))),
+                    Happening::Told if !is_paused && deaf.is_none() => {
                         is_told = true;
                         reported = before.iter().map(|member: &AssignedMember| {
                             let place = usize::from(member.name.as_bytes()[0] - b'a');
@@ -774,6 +896,8 @@ mod tests {
                     candidates: &candidates,
                     before: &before,
                     told: &reported,
+                    elsewhere: &[],
+                    deleted: deaf,
                     is_told_of_this: is_told,
                     is_paused,
                     drain: DRAIN,
@@ -798,6 +922,10 @@ mod tests {
                     } else if second(now) >= later(later(since, DRAIN).max(asked), GRACE) {
                         prop_assert!(released, "{candidate:?} waits for ever: {decided:?}");
                     }
+                    let of_both = deaf.filter(|_| !is_paused).map(|deaf| later(deaf.max(since), DRAIN));
+                    if of_both.is_some_and(|by| second(now) >= later(by, GRACE)) {
+                        prop_assert!(released, "{candidate:?} waits for what is deleted: {decided:?}");
+                    }
                     taking_time += usize::from(candidate.is_held && !released);
                     if member.is_some_and(|member| member.duty == DutyWord::Serve) {
                         prop_assert!(!situation.another_answers(&candidate.name), "{candidate:?}");
@@ -812,7 +940,7 @@ mod tests {
                 let is_told_of_this = is_told && decided.members == before;
                 let again = Situation { candidates: &let_go, before: &decided.members, is_told_of_this, ..situation.clone() };
                 prop_assert_eq!(&again.decide().members, &decided.members);
-                if !is_paused {
+                if !is_paused && deaf.is_none() {
                     is_told &= decided.members == before;
                     before = decided.members;
                 }

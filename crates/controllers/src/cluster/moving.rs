@@ -8,33 +8,44 @@ use k8s_openapi::jiff::Timestamp;
 use portcullis_kube_api::cluster::{Assignment, DutyWord, Endpoint, is_paused_itself};
 use tracing::info;
 
+use super::admitted::narrowed;
 use super::asked;
 use super::controller::Context;
 use super::membership::{GRACE, Membership};
-use super::reconcile::{Again, Failed, Made};
+use super::reconcile::{Again, Made, has_heard, not_changed};
 use super::thing::{Infrastructure, LoadBalancer};
+
+/// What makes a load balancer, and what did before.
+#[derive(Clone, Copy)]
+pub(super) struct Swap<'a> {
+    pub(super) balancer: &'a LoadBalancer,
+    pub(super) main: Option<&'a Made>,
+    pub(super) others: &'a [Made],
+    /// Members of what is named, or of what made it before while nothing is.
+    pub(super) membership: &'a Membership,
+    /// Whether what is named serves.
+    pub(super) serves: bool,
+    pub(super) everything_goes: bool,
+    pub(super) now: Timestamp,
+}
 
 impl Context {
     /// Everything else that still makes this load balancer: it did so before its reference was changed. It goes on until the new
     /// one serves, and a while longer; then its members leave it. Gives who has left all of them.
-    #[allow(clippy::too_many_arguments, reason = "what a move is about")]
     pub(super) async fn retire(
         &self,
-        balancer: &LoadBalancer,
-        main: Option<&Made>,
-        others: &[Made],
-        membership: &Membership,
+        swap: &Swap<'_>,
         situation: impl Fn(Option<&Made>, Duration) -> Membership,
-        now: Timestamp,
         again: &mut Again,
-    ) -> Result<Option<BTreeSet<String>>, Failed> {
+        refused: &mut Vec<String>,
+    ) -> Option<BTreeSet<String>> {
+        let Swap { balancer, main, others, membership, serves, everything_goes, now } = *swap;
         let mut done: Option<BTreeSet<String>> = None;
         let drain = Duration::from_secs(asked::drain_seconds(&balancer.spec).into());
         for old in others {
             let (shelf, made) = old;
             let Some(assignment) = made.spec.assignment.as_ref() else { continue };
-            let serves =
-                main.is_some() && !membership.active().is_empty() && !is_bound_to(balancer, made, main);
+            let serves = serves && !is_bound_to(balancer, made, main);
             // If the new one does not serve any more, this one goes on, however far it had got. So does what is paused.
             let is_paused = is_paused_itself(made);
             let since = (serves && !is_paused)
@@ -67,7 +78,9 @@ impl Context {
                             old = made.name(),
                             "what made it before has no members any more, and is given up"
                         );
-                        self.unassign(shelf, made).await?;
+                        if let Err(why) = self.unassign(shelf, made).await {
+                            refused.push(not_changed(old, &why));
+                        }
                         continue;
                     }
                     released.extend(
@@ -81,6 +94,23 @@ impl Context {
                 }
             }
             again.at(decided.again, now);
+            // Who is to be kept out is kept out by both.
+            let asked = balancer.spec.allowed_source_ranges.as_deref();
+            let wanted = Assignment {
+                members: decided.members.clone(),
+                allowed_source_ranges: narrowed(assignment.allowed_source_ranges.as_deref(), asked),
+                replaced_since: since.map(Time),
+                ..assignment.clone()
+            };
+            if *assignment != wanted
+                && !is_paused
+                && let Err(why) = self.write_assignment(shelf, made, &wanted).await
+            {
+                refused.push(not_changed(old, &why));
+                released.retain(|name| {
+                    everything_goes || decided.overdue.contains(name) || has_heard(old, &decided, name)
+                });
+            }
             let known: BTreeSet<&String> = decided.members.iter().map(|member| &member.name).collect();
             // Who it never had has left it.
             let absent = membership.released.iter().filter(|name| !known.contains(name)).cloned();
@@ -89,16 +119,8 @@ impl Context {
                 Some(done) => done.intersection(&left).cloned().collect(),
                 None => left,
             });
-            let wanted = Assignment {
-                members: decided.members,
-                replaced_since: since.map(Time),
-                ..assignment.clone()
-            };
-            if *assignment != wanted && !is_paused {
-                self.write_assignment(shelf, made, &wanted).await?;
-            }
         }
-        Ok(done)
+        done
     }
 }
 

@@ -13,8 +13,8 @@ use kube::Client;
 use kube::api::Api;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_kube_api::cluster::{
-    ClusterSpec, Condition, ControlPlaneSpec, Endpoint, LoadBalancerSpec, LoadBalancerStatus, ProposedStatus,
-    Reference, condition, is_paused, set_condition,
+    ClusterSpec, Condition, ControlPlaneSpec, Endpoint, Flavour, LoadBalancerSpec, LoadBalancerStatus,
+    ProposedStatus, Reference, condition, is_paused, set_condition,
 };
 use serde::Deserialize;
 use serde_json::json;
@@ -114,13 +114,37 @@ impl Context {
     async fn reconcile(&self, key: Key) -> Result<Option<Duration>, String> {
         let clusters = self.clusters.shelf(GROUP, "Cluster").await?;
         let Some(cluster) = clusters.get(&key.0, &key.1) else { return Ok(None) };
-        if cluster.is_going() || is_paused(&cluster, Some(&cluster.0)) {
+        if cluster.is_going() {
             return Ok(None);
+        }
+        if is_paused(&cluster, Some(&cluster.0)) {
+            return self.tell_paused(&clusters, &cluster).await;
         }
         match cluster.spec.control_plane() {
             None => self.managed_by_others(&clusters, &cluster).await,
             Some(reference) => self.managed(&clusters, &cluster, reference).await,
         }
+    }
+
+    /// Nothing is done for now, which the Cluster and its control plane say.
+    async fn tell_paused(
+        &self,
+        clusters: &Shelf<ClusterSpec, ProposedStatus>,
+        cluster: &Cluster,
+    ) -> Result<Option<Duration>, String> {
+        let mut status = cluster.status.clone();
+        let message = "It is paused: nothing is done.";
+        say(&mut status.conditions, cluster, "Paused", "True", "Paused", message);
+        self.put(clusters, cluster, status).await?;
+        if let Some(reference) = cluster.spec.control_plane()
+            && let Some((planes, plane)) = self.plane(cluster.namespace(), reference).await?
+        {
+            let mut status = plane.status.clone();
+            let message = "Its Cluster is paused: nothing is done.";
+            say(&mut status.conditions, &plane, "Paused", "True", "Paused", message);
+            self.put(&planes, &plane, status).await?;
+        }
+        Ok(None)
     }
 
     /// Somebody else has a control plane, and says where: all that can be said is whether it answers.
@@ -261,6 +285,9 @@ impl Context {
         say(&mut status.conditions, &plane, "EndpointReady", state, reason, &message);
         self.write(&planes, &plane, status).await?;
         let is_ready = is_known && plane.status.ready == Some(true);
+        // What was patched above is newer than this, and others may have said something since.
+        let newest = clusters.get(cluster.namespace(), cluster.name());
+        let cluster = newest.as_deref().unwrap_or(cluster);
         let mut status = cluster.status.clone();
         status.control_plane_ready = Some(is_ready);
         let initialized = plane.status.initialized == Some(true);
@@ -272,9 +299,7 @@ impl Context {
             (true, false) => ("WaitingForControlPlane", ""),
         };
         say(&mut status.conditions, cluster, "ControlPlaneReady", truth(is_ready), reason, message);
-        // What was patched above is newer than this.
-        let newest = clusters.get(cluster.namespace(), cluster.name());
-        self.write(clusters, newest.as_deref().unwrap_or(cluster), status).await?;
+        self.write(clusters, cluster, status).await?;
         Ok(None)
     }
 
@@ -313,7 +338,10 @@ impl Context {
         namespace: &str,
         reference: &Reference,
     ) -> Result<Option<Arc<LoadBalancer>>, String> {
-        let shelf = Lack::none(self.balancers.shelf(reference.group(), &reference.kind).await)?;
+        // A reference need not name the group.
+        let ours = Flavour::Proposed.load_balancer().group;
+        let group = Some(reference.group()).filter(|group| !group.is_empty()).unwrap_or(ours);
+        let shelf = Lack::none(self.balancers.shelf(group, &reference.kind).await)?;
         Ok(shelf.and_then(|shelf| shelf.get(namespace, &reference.name)))
     }
 
@@ -358,7 +386,21 @@ impl Context {
         self.write(clusters, cluster, status).await
     }
 
+    /// Writes how something stands that is not paused.
     async fn write<S>(
+        &self,
+        shelf: &Shelf<S, ProposedStatus>,
+        object: &Thing<S, ProposedStatus>,
+        mut status: ProposedStatus,
+    ) -> Result<(), String>
+    where
+        S: Default + serde::de::DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
+    {
+        say(&mut status.conditions, object, "Paused", "False", "NotPaused", "");
+        self.put(shelf, object, status).await
+    }
+
+    async fn put<S>(
         &self,
         shelf: &Shelf<S, ProposedStatus>,
         object: &Thing<S, ProposedStatus>,
@@ -375,7 +417,11 @@ impl Context {
         if status.control_plane_ready != object.status.control_plane_ready {
             value["controlPlaneReady"] = json!(status.control_plane_ready);
         }
-        shelf.patch_status(&self.client, object, json!({"status": value})).await?;
+        // Conditions are one list, in which others have theirs: what they wrote meanwhile is read first. All else may have changed.
+        let newest = shelf.get(object.namespace(), object.name());
+        let newest = newest.as_deref().filter(|newest| newest.status == object.status).unwrap_or(object);
+        let version = json!({"resourceVersion": newest.metadata.resource_version});
+        shelf.patch_status(&self.client, object, json!({"metadata": version, "status": value})).await?;
         Ok(())
     }
 }

@@ -1,17 +1,18 @@
 //! A load balancer that goes: everything is taken back, and it goes when all of it is gone.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use portcullis_kube_api::cluster::{CLUSTER_FINALIZER, MEMBER, STATUS, hooks};
+use portcullis_kube_api::cluster::{CLUSTER_FINALIZER, MEMBER, STATUS, TargetKind, hooks};
 use serde_json::{Value, json};
 
 use super::conditions;
 use super::controller::Context;
 use super::kinds::Lack;
-use super::reconcile::Failed;
+use super::reconcile::{Failed, PATIENCE, Plane, not_changed};
 use super::thing::{Cluster, LoadBalancer};
 use super::writing::is_own;
 
@@ -25,25 +26,36 @@ impl Context {
         if !balancer.is_held_by(CLUSTER_FINALIZER) {
             return Ok(None);
         }
-        self.let_go(balancer, cluster).await?;
+        // What is not to be changed stands in the way of nothing else: it keeps the finalizer, and nothing more.
+        let mut refused = self.let_go(balancer, cluster).await;
         let (main, others, _) = self.infrastructures(balancer).await?;
-        for (shelf, made) in &others {
-            self.unassign(shelf, made).await?;
+        for old in &others {
+            let given_up = self.unassign(&old.0, &old.1).await;
+            refused.extend(given_up.err().map(|why| not_changed(old, &why)));
         }
-        if let Some((shelf, made)) = main.filter(|(_, made)| is_own(made, balancer)) {
-            if !made.is_going() {
-                shelf.delete(&self.client, &made).await?;
+        let mut waits = Vec::new();
+        if let Some(own) = main.filter(|(_, made)| is_own(made, balancer)) {
+            let (shelf, made) = &own;
+            if !made.is_going()
+                && let Err(why) = shelf.delete(&self.client, made).await
+            {
+                refused.push(not_changed(&own, &why));
             }
+            waits.push(format!("{} {} is being deleted.", shelf.resource().kind, made.name()));
+        }
+        if !refused.is_empty() {
+            waits.push(format!("{}. It is tried again.", refused.join("; ")));
+        }
+        if !waits.is_empty() {
             let mut status = balancer.status.clone();
-            let message = format!("{} {} is being deleted.", shelf.resource().kind, made.name());
             conditions::deleting(
                 &mut status.conditions,
-                &message,
+                &waits.join(" "),
                 balancer.metadata.generation,
                 &Time(Timestamp::now()),
             );
             self.write_status(balancer, status).await?;
-            return Ok(None);
+            return Ok((!refused.is_empty()).then_some(PATIENCE));
         }
         let finalizers: Vec<String> = balancer
             .metadata
@@ -61,37 +73,64 @@ impl Context {
         Ok(None)
     }
 
-    /// Holds nobody any more, and says of nobody that it is a member.
-    pub(super) async fn let_go(
+    /// Holds nobody any more, and says of nobody that it is a member. Gives what could not be changed.
+    pub(super) async fn let_go(&self, balancer: &LoadBalancer, cluster: Option<&Cluster>) -> Vec<String> {
+        let (namespace, name) = (balancer.namespace(), balancer.name());
+        let mut refused = Vec::new();
+        let plane = match cluster.and_then(|cluster| cluster.spec.control_plane()) {
+            Some(reference) => self.plane(namespace, reference).await,
+            None => Ok(None),
+        };
+        let has_hooks = |plane: &Plane| {
+            let template = plane.1.spec.machine_template.as_ref();
+            hooks(name).is_on(template.map(|template| &template.metadata.annotations))
+        };
+        match plane {
+            Ok(Some(plane)) if has_hooks(&plane) => {
+                let marked = self.mark_plane(&plane, balancer, false).await;
+                refused.extend(marked.err().map(|why| not_changed(&plane, &why)));
+            }
+            Ok(_) => {}
+            // There may be hooks of ours on what cannot be seen.
+            Err(why) => refused.push(why),
+        }
+        // Before its members were of another kind, they may have been Machines.
+        for kind in BTreeSet::from([balancer.spec.target_kind(), TargetKind::default()]) {
+            refused.extend(self.unmark(balancer, &kind, |_| true).await);
+        }
+        refused
+    }
+
+    /// Takes what is ours off all objects of a kind that have left. Gives those that could not be changed.
+    pub(super) async fn unmark(
         &self,
         balancer: &LoadBalancer,
-        cluster: Option<&Cluster>,
-    ) -> Result<(), Failed> {
-        let (namespace, name) = (balancer.namespace(), balancer.name());
-        if let Some(reference) = cluster.and_then(|cluster| cluster.spec.control_plane())
-            && let Some(plane) = self.plane(namespace, reference).await?
-            && hooks(name)
-                .is_on(plane.1.spec.machine_template.as_ref().map(|template| &template.metadata.annotations))
-        {
-            self.mark_plane(&plane, balancer, false).await?;
-        }
-        let target = balancer.spec.target_kind();
-        if let Some(shelf) = Lack::none(self.machines.shelf(&target.api_group, &target.kind).await)? {
-            let hooks = hooks(name);
-            for machine in shelf.of(namespace) {
-                let says = machine.annotation(MEMBER) == Some(name);
-                if !says && !hooks.is_on(machine.metadata.annotations.as_ref()) {
-                    continue;
-                }
-                let mut annotations: BTreeMap<&str, Value> = BTreeMap::new();
-                let ours = if says { &[MEMBER, STATUS][..] } else { &[] };
-                for key in [hooks.pre_drain.as_str(), hooks.pre_terminate.as_str()].iter().chain(ours) {
-                    annotations.insert(key, Value::Null);
-                }
-                let patch = json!({"metadata": {"annotations": annotations}});
-                shelf.patch(&self.client, &machine, patch).await?;
+        kind: &TargetKind,
+        has_left: impl Fn(&str) -> bool,
+    ) -> Vec<String> {
+        let (name, hooks) = (balancer.name(), hooks(balancer.name()));
+        let mut refused = Vec::new();
+        let shelf = match Lack::none(self.machines.shelf(&kind.api_group, &kind.kind).await) {
+            Ok(Some(shelf)) => shelf,
+            Ok(None) => return refused,
+            Err(why) => return vec![why],
+        };
+        for machine in shelf.of(balancer.namespace()) {
+            let says = machine.annotation(MEMBER) == Some(name);
+            let is_marked = says || hooks.is_on(machine.metadata.annotations.as_ref());
+            if !is_marked || !has_left(machine.name()) {
+                continue;
+            }
+            let mut annotations: BTreeMap<&str, Value> = BTreeMap::new();
+            let ours = if says { &[MEMBER, STATUS][..] } else { &[] };
+            for key in [hooks.pre_drain.as_str(), hooks.pre_terminate.as_str()].iter().chain(ours) {
+                annotations.insert(key, Value::Null);
+            }
+            let patch = json!({"metadata": {"annotations": annotations}});
+            if let Err(why) = shelf.patch(&self.client, &machine, patch).await {
+                refused.push(not_changed(&(Arc::clone(&shelf), machine), &why));
             }
         }
-        Ok(())
+        refused
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::lab::{FRONT, Lab, Place, agent, controller, listeners, machine, on_machines};
 use crate::scene::Scene;
+use crate::templates::{TEMPLATE, make, templates};
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
 
@@ -122,4 +123,53 @@ async fn a_move_and_a_restored_backup_keep_every_load_balancer() {
     here.patch("labmachine", other, &json!({"metadata": {"finalizers": null}}));
     here.kubectl(&["delete", BALANCERS, "lb"]);
     drop(of_here);
+}
+
+/// One that was made from a template goes along as it is by now, and is not made anew; so do the templates, for Clusters that come later.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_made_from_a_template_moves() {
+    let here = Scene::new("elsewhere-template");
+    let there = here.elsewhere();
+    templates(&here);
+    let named = json!({"annotations": {TEMPLATE: "standard"}});
+    here.cluster(
+        "c",
+        named.clone(),
+        json!({"controlPlaneEndpoint": {"host": "api.example.com", "port": 443}}),
+    );
+    here.control_plane("c", "c", "one", "10.0.0.1");
+    let of_here = (make(&here).await, here.look_after().await);
+    let is_asked = |scene: &Scene| {
+        let asked = scene.get("haproxyloadbalancer", "c")["spec"]["assignment"].clone();
+        asked["members"][0]["name"] == "one" && asked["drainTimeoutSeconds"] == 77
+    };
+    here.until("it has one", || here.get("loadbalancer", "c").is_object());
+    here.patch(BALANCERS, "c", &json!({"spec": {"drainTimeoutSeconds": 77}}));
+    here.until("its provider is asked", || is_asked(&here));
+    is_up(&here, &["one"]);
+    let spec = here.get("loadbalancer", "c")["spec"].clone();
+
+    let (from, to) = (here.kubernetes.kubeconfig(), there.kubernetes.kubeconfig());
+    clusterctl(&here, &["move", "--kubeconfig", path(from), "--to-kubeconfig", path(to)]);
+    for kind in ["loadbalancer", "haproxyloadbalancer", "cluster"] {
+        assert_eq!(here.get(kind, "c"), Value::Null);
+    }
+    drop(of_here);
+    assert_eq!(there.get("loadbalancer", "c")["spec"], spec);
+    let made = |kind: &str| there.get(kind, "c")["metadata"]["uid"].clone();
+    let before = [made("loadbalancer"), made("haproxyloadbalancer")];
+    let _of_there = (make(&there).await, there.look_after().await);
+    there.cluster("d", named, json!({}));
+    there.until("the template is there for another", || {
+        there.get("haproxyloadbalancer", "d")["spec"]["assignment"].is_object()
+    });
+    assert_eq!(there.get("haproxyloadbalancer", "d")["spec"]["pool"], "edge");
+    there.until("it is looked after", || {
+        is_asked(&there) && there.condition("c", "InfrastructureReady").0 == "False NotReported"
+    });
+    assert_eq!(there.get("loadbalancer", "c")["spec"], spec);
+    assert_eq!([made("loadbalancer"), made("haproxyloadbalancer")], before, "nothing is made twice");
+    assert!(there.is_held("one", "c"));
+    let told = there.events("c");
+    assert!(!told.iter().any(|event| event.starts_with("TemplateUnusable: ")), "{told:?}");
 }

@@ -3,9 +3,14 @@
 use std::net::TcpListener;
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
+use crate::lab::controller;
 use crate::scene::{Scene, client};
+use crate::templates::make;
+
+/// Who writes, as `managedFields` have it.
+const OURS: &str = "portcullis";
 
 fn with(name: &'static str, cluster: serde_json::Value, balancer: serde_json::Value) -> Scene {
     let scene = Scene::new(name);
@@ -80,6 +85,79 @@ async fn two_that_differ_change_nothing() {
     scene.until("an alternate endpoint is none", || scene.assigned("lb") == ["one Serve"]);
 }
 
+/// Somebody changes one of the two while it serves: both are named, clients find it where it was, and Machines come and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_that_come_to_differ_while_it_serves_change_nothing() {
+    let cluster = json!({"controlPlaneEndpoint": endpoint("api.example.com", 443)});
+    let scene = with("endpoint-conflict", cluster, json!({"drainTimeoutSeconds": 600}));
+    for (name, address) in [("two", "10.0.0.2"), ("three", "10.0.0.3")] {
+        scene.control_plane("c", "lb", name, address);
+    }
+    let mut running = scene.look_after().await;
+    scene.until("all are members", || scene.assigned("lb").len() == 3);
+    scene.report("lb", "198.51.100.7", &[("one", "active"), ("two", "active"), ("three", "active")]);
+    scene.until("it serves", || scene.condition("lb", "Available").1 == "3 of 3 members get connections.");
+    // All but the members.
+    let asked = || {
+        let mut asked = scene.get("labbalancer", "lb")["spec"]["assignment"].clone();
+        asked["members"].take();
+        asked
+    };
+    let before = asked();
+    assert_eq!(before["listeners"][0]["port"], 443);
+    let balancers = "loadbalancers.loadbalancer.portcullis.dev";
+    let of_balancer =
+        |host: &str, port| scene.patch(balancers, "lb", &json!({"spec": {"endpoint": endpoint(host, port)}}));
+    let of_cluster = |host: &str, port| {
+        scene.patch("cluster", "c", &json!({"spec": {"controlPlaneEndpoint": endpoint(host, port)}}));
+    };
+    let is_told = |both: [&str; 2]| {
+        ["EndpointReady", "Degraded"].iter().zip(["False", "True"]).all(|(type_, state)| {
+            let (found, message) = scene.condition("lb", type_);
+            found == format!("{state} EndpointMismatch") && both.iter().all(|one| message.contains(one))
+        })
+    };
+
+    of_balancer("new.example.com", 8443);
+    scene.until("both are named", || is_told(["api.example.com:443", "new.example.com:8443"]));
+    assert_eq!(asked(), before);
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes is to leave", || scene.assigned("lb")[0] == "one Leave");
+    // Also if who looks after it starts anew.
+    drop(running);
+    running = scene.look_after().await;
+    assert!(scene.is_held("one", "lb"));
+    scene.report("lb", "198.51.100.7", &[("one", "removed"), ("two", "active"), ("three", "active")]);
+    scene.until("and may go", || scene.get("machine", "one").is_null());
+    scene.control_plane("c", "lb", "four", "10.0.0.4");
+    scene.until("who comes is to serve", || {
+        scene.assigned("lb") == ["four Serve", "three Serve", "two Serve"]
+    });
+    assert_eq!(asked(), before);
+    assert_eq!(scene.get("cluster", "c")["spec"]["controlPlaneEndpoint"], endpoint("api.example.com", 443));
+    assert_eq!(scene.get("loadbalancer", "lb")["spec"]["endpoint"], endpoint("new.example.com", 8443));
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], "198.51.100.7");
+    of_balancer("api.example.com", 443);
+    scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+
+    // The same with the Cluster's.
+    let before = asked();
+    of_cluster("moved.example.com", 443);
+    scene.until("both are named", || is_told(["api.example.com:443", "moved.example.com:443"]));
+    scene.report("lb", "198.51.100.7", &[("two", "active"), ("three", "active"), ("four", "active")]);
+    scene.kubectl(&["delete", "machine", "two", "--wait=false"]);
+    scene.until("who goes is to leave", || scene.assigned("lb")[2] == "two Leave");
+    scene.report("lb", "198.51.100.7", &[("two", "removed"), ("three", "active"), ("four", "active")]);
+    scene.until("and may go", || scene.get("machine", "two").is_null());
+    assert_eq!(asked(), before);
+    assert_eq!(scene.get("cluster", "c")["spec"]["controlPlaneEndpoint"], endpoint("moved.example.com", 443));
+    // Somebody decides which of them it is.
+    of_balancer("moved.example.com", 443);
+    scene.until("all have that", || asked()["endpoint"] == endpoint("moved.example.com", 443));
+    scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+    drop(running);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cluster_without_one_is_left_alone() {
     let scene = Scene::new("endpoint-without");
@@ -94,6 +172,54 @@ async fn a_cluster_without_one_is_left_alone() {
         scene.get("loadbalancer", "lb")["status"]["address"] == "198.51.100.7"
     });
     assert!(scene.get("cluster", "c")["spec"].get("controlPlaneEndpoint").is_none());
+}
+
+/// Beside one that has a load balancer, and is looked after, nothing of one that has none is written, nor of its Machines.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_written_of_a_cluster_without_any() {
+    let scene = Scene::new("endpoint-none");
+    let plane = |name: &str| {
+        scene.apply(json!({
+            "apiVersion": "controlplane.cluster.x-k8s.io/v1", "kind": "LabControlPlane", "metadata": {"name": name},
+            "spec": {"machineTemplate": {"metadata": {}}},
+        }));
+        json!({"controlPlaneRef": {"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "LabControlPlane", "name": name}})
+    };
+    scene.cluster("alone", json!({}), plane("alone"));
+    scene.machine("alone", "alone", "10.0.0.1", json!({"cluster.x-k8s.io/control-plane": ""}));
+    let all = [
+        ("cluster", "alone"),
+        ("machine", "alone"),
+        ("labmachine", "alone"),
+        ("labcluster", "alone"),
+        ("labcontrolplane", "alone"),
+    ];
+    scene.until("the Machine has its address", || {
+        scene.get("machine", "alone")["status"]["addresses"][0]["address"] == "10.0.0.1"
+    });
+    let asking = scene.look_after_asking(client(scene.kubernetes).await, Some(Duration::from_secs(1)));
+    let _all = (asking, make(&scene).await, controller(&scene).await);
+    let metadata = json!({"annotations": {"portcullis.dev/control-plane-load-balancer": "lb"}});
+    scene.cluster("c", metadata, plane("plane"));
+    scene.control_plane("c", "lb", "one", "10.0.0.2");
+    scene.balancer("c", "lb", json!({}));
+    scene.until("the other one is looked after", || scene.assigned("lb") == ["one Serve"]);
+    scene.report("lb", "198.51.100.7", &[("one", "active")]);
+    scene.until("all of it is done", || {
+        scene.condition("lb", "Available").0 == "True MembersActive"
+            && scene.get("cluster", "c")["spec"]["controlPlaneEndpoint"] == endpoint("198.51.100.7", 6443)
+    });
+    scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "lb"]);
+    for (kind, name) in all {
+        let text = scene.kubectl(&["get", kind, name, "-o", "json", "--show-managed-fields"]);
+        let found: Value = serde_json::from_str(&text).unwrap();
+        let writers = found["metadata"]["managedFields"].as_array().unwrap();
+        assert!(!writers.is_empty());
+        assert!(writers.iter().all(|one| one["manager"] != OURS), "{kind}: {writers:?}");
+    }
+    // Who writes is known by that name: the other Cluster has it.
+    let text = scene.kubectl(&["get", "cluster", "c", "-o", "json", "--show-managed-fields"]);
+    assert!(text.contains(&format!("\"manager\": \"{OURS}\"")), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,15 +1,20 @@
 //! What goes wrong in the middle of things.
 
 use std::any::Any;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use portcullis_testkit::Host;
-use portcullis_testkit::talk::{Backend, Held, Load, ask};
+use portcullis_testkit::parts::Scratch;
+use portcullis_testkit::parts::catalogue::find;
+use portcullis_testkit::talk::{Backend, Held, Load, Visits, ask};
 use serde_json::{Value, json};
 
 use crate::lab::{
-    FRONT, Lab, PORT, Place, Street, agent, carrying, controller, listeners, machine, on_machines,
+    Agent, FRONT, Lab, PORT, Place, Street, agent, carrying, controller, instances, listeners, machine,
+    on_machines,
 };
+use crate::nlb;
 use crate::scene::Scene;
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
@@ -88,92 +93,153 @@ async fn all_of_ours_is_killed_in_the_middle_of_a_drain() {
     drop(all);
 }
 
-/// Two machines that carry at the same time, each at its own address, one member that is to leave and one that stays; a client, and
-/// what has to be kept until the end.
-async fn two_machines(name: &'static str) -> (Scene, Host, [Host; 2], Box<dyn Any>) {
-    let scene = Scene::new(name);
-    let street = Street::new();
-    let visitor = street.join("client", 10);
-    let members = [street.join("leaves", 20), street.join("stays", 21)];
-    let backends = members.each_ref().map(|host| Backend::start(host, PORT));
-    let machines = [street.join("first", 1), street.join("second", 2)];
-    scene.cluster("c", json!({}), json!({}));
-    scene.control_plane("c", "lb", "leaves", "192.0.2.20");
-    scene.control_plane("c", "lb", "stays", "192.0.2.21");
-    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 600}), json!({}));
-    let places = [Place::new(), Place::new()];
-    let controllers = (scene.look_after().await, controller(&scene).await);
-    let agents = [
-        carrying(&scene, &machines[0], "first", None, &places[0]).await,
-        carrying(&scene, &machines[1], "second", None, &places[1]).await,
-    ];
-    let all = Box::new((agents, controllers, places, backends, members, street));
-    (scene, visitor, machines, all)
+/// Two machines that carry at the same time, each at its own address, one member that is to leave and one that stays; and a client.
+struct Pair {
+    scene: Scene,
+    visitor: Host,
+    machines: [Host; 2],
+    agents: Vec<Agent>,
+    places: [Place; 2],
+    _rest: Box<dyn Any>,
+}
+
+impl Pair {
+    /// Where each of the machines is.
+    const ADDRESSES: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
+
+    async fn new(name: &'static str) -> Self {
+        let scene = Scene::new(name);
+        let street = Street::new();
+        let visitor = street.join("client", 10);
+        let members = [street.join("leaves", 20), street.join("stays", 21)];
+        let backends = members.each_ref().map(|host| Backend::start(host, PORT));
+        let machines = [street.join("first", 1), street.join("second", 2)];
+        scene.cluster("c", json!({}), json!({}));
+        scene.control_plane("c", "lb", "leaves", "192.0.2.20");
+        scene.control_plane("c", "lb", "stays", "192.0.2.21");
+        on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 600}), json!({}));
+        let places = [Place::new(), Place::new()];
+        let controllers = (scene.look_after().await, controller(&scene).await);
+        let agents = vec![
+            carrying(&scene, &machines[0], "first", None, &places[0]).await,
+            carrying(&scene, &machines[1], "second", None, &places[1]).await,
+        ];
+        for address in Pair::ADDRESSES {
+            scene.until("both machines carry", || ask(&visitor, address, FRONT).is_ok());
+        }
+        Pair {
+            scene,
+            visitor,
+            machines,
+            agents,
+            places,
+            _rest: Box::new((controllers, backends, members, street)),
+        }
+    }
+
+    /// Until both members serve, on both machines.
+    fn until_all_serve(&self) {
+        for name in ["leaves", "stays"] {
+            self.scene.until("it serves", || self.scene.status("lb", name).as_deref() == Some("active"));
+        }
+    }
+
+    /// What is said of the one that leaves: where it is, and how many connections it has.
+    fn leaving(&self) -> (Value, Value) {
+        said_of_leaving(&self.scene.get("loadbalancer", "lb")["status"]["targets"])
+    }
+
+    /// The same, by each of the machines.
+    fn leaving_by_machine(&self) -> [(Value, Value); 2] {
+        let all = instances(&self.scene);
+        ["first", "second"].map(|name| {
+            let found = all.iter().find(|instance| instance["name"] == name);
+            said_of_leaving(&found.cloned().unwrap_or_default()["members"])
+        })
+    }
+}
+
+fn said_of_leaving(members: &Value) -> (Value, Value) {
+    let members = members.as_array().cloned().unwrap_or_default();
+    let found = members.into_iter().find(|member| member["name"] == "leaves").unwrap_or_default();
+    (found["status"].clone(), found["connections"].clone())
 }
 
 /// As with routes of equal cost: both machines carry at the same time, each at its own address.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_leaves_is_waited_for_on_every_machine() {
-    let (scene, visitor, _machines, _all) = two_machines("faults-both").await;
-    for name in ["leaves", "stays"] {
-        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
-    }
-    for address in ["192.0.2.1", "192.0.2.2"] {
-        scene.until("both machines carry", || ask(&visitor, address, FRONT).is_ok());
-    }
-    // A connection through the second alone.
-    let mut held = held_by(&visitor, "192.0.2.2", "leaves");
+    let pair = Pair::new("faults-both").await;
+    pair.until_all_serve();
+    let scene = &pair.scene;
+    // Connections through the second alone.
+    let [mut held, other] = [(); 2].map(|()| held_by(&pair.visitor, "192.0.2.2", "leaves"));
     scene.kubectl(&["delete", "machine", "leaves", "--wait=false"]);
-    let connections = || {
-        let balancer = scene.get("loadbalancer", "lb");
-        let targets = balancer["status"]["targets"].as_array().cloned().unwrap_or_default();
-        let target = targets.into_iter().find(|target| target["name"] == "leaves").unwrap_or_default();
-        (target["status"].clone(), target["connections"].clone())
-    };
     scene.until("it drains, and who is still there is counted", || {
-        connections() == (json!("draining"), json!(1))
+        pair.leaving() == (json!("draining"), json!(2))
     });
-    let instance = || {
-        let found = scene.get("haproxyloadbalancer", "lb");
-        let instances = found["status"]["instances"].as_array().cloned().unwrap_or_default();
-        let first = instances.into_iter().find(|instance| instance["name"] == "first").unwrap_or_default();
-        let members = first["members"].as_array().cloned().unwrap_or_default();
-        let member = members.into_iter().find(|member| member["name"] == "leaves").unwrap_or_default();
-        member["status"].clone()
-    };
-    scene.until("the first machine is done with it", || instance() == "removed");
+    scene.until("the first machine is done with it, and the second has them", || {
+        pair.leaving_by_machine() == [(json!("removed"), json!(0)), (json!("draining"), json!(2))]
+    });
+    other.end().unwrap();
+    scene.until("one is left", || pair.leaving_by_machine()[1] == (json!("draining"), json!(1)));
+    scene.until("of both machines", || pair.leaving() == (json!("draining"), json!(1)));
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(4) {
-        assert!(scene.is_held("leaves", "lb"), "the second is not");
+        assert!(scene.is_held("leaves", "lb"), "the second is not done with it");
         assert_eq!(held.ask().unwrap(), "leaves");
     }
     drop(held);
     scene.until("it may go", || scene.get("machine", "leaves") == Value::Null);
 }
 
+/// Its Lease is not renewed any more. Who leaves is waited for on the machine that is there, and on no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_machine_that_is_lost_in_the_middle_of_a_drain_is_not_waited_for() {
+    let mut pair = Pair::new("faults-lost").await;
+    pair.until_all_serve();
+    let [mut stays, mut lost] =
+        Pair::ADDRESSES.map(|address| [(); 2].map(|()| held_by(&pair.visitor, address, "leaves")));
+    pair.scene.kubectl(&["delete", "machine", "leaves", "--wait=false"]);
+    pair.scene.until("all of them are counted", || pair.leaving() == (json!("draining"), json!(4)));
+    let two = (json!("draining"), json!(2));
+    assert_eq!(pair.leaving_by_machine(), [two.clone(), two.clone()]);
+
+    drop(pair.agents.pop());
+    pair.places[1].kill_haproxy();
+    pair.machines[1].run("ip link set to-switch down");
+    assert!(lost.iter_mut().all(Held::has_ended));
+    let scene = &pair.scene;
+    scene.until("the other one's are what counts", || pair.leaving() == two);
+    assert_eq!(pair.leaving_by_machine()[1], two, "what it said last");
+    assert!(scene.is_held("leaves", "lb"));
+    for held in &mut stays {
+        assert_eq!(held.ask().unwrap(), "leaves", "what it has goes on");
+    }
+    for held in stays {
+        held.end().unwrap();
+    }
+    scene.until("it may go", || scene.get("machine", "leaves") == Value::Null);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_machine_that_reaches_nobody_does_not_stop_a_roll() {
-    let (scene, visitor, machines, _all) = two_machines("faults-cut-off").await;
-    for address in ["192.0.2.1", "192.0.2.2"] {
-        scene.until("both machines carry", || ask(&visitor, address, FRONT).is_ok());
-    }
-    let mut held = held_by(&visitor, "192.0.2.1", "leaves");
+    let pair = Pair::new("faults-cut-off").await;
+    let (scene, visitor) = (&pair.scene, &pair.visitor);
+    let mut held = held_by(visitor, "192.0.2.1", "leaves");
     for address in ["192.0.2.20", "192.0.2.21"] {
-        machines[1].run(&format!("ip route add unreachable {address}/32"));
+        pair.machines[1].run(&format!("ip route add unreachable {address}/32"));
     }
     scene.until("that is told", || {
         let (state, message) = scene.condition("lb", "InfrastructureReady");
         let names = "second: no member passes its check there";
         state == "True CarriedInPart" && message.starts_with(names) && message.contains("stays: ")
     });
-    for name in ["leaves", "stays"] {
-        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
-    }
+    pair.until_all_serve();
     scene.kubectl(&["delete", "machine", "leaves", "--wait=false"]);
     scene.until("it leaves", || scene.status("lb", "leaves").as_deref() == Some("draining"));
     assert_eq!(held.ask().unwrap(), "leaves", "what it has goes on");
     for _ in 0..4 {
-        assert_eq!(ask(&visitor, "192.0.2.1", FRONT).unwrap(), "stays");
+        assert_eq!(ask(visitor, "192.0.2.1", FRONT).unwrap(), "stays");
     }
     assert!(scene.is_held("leaves", "lb"));
     drop(held);
@@ -344,6 +410,51 @@ async fn machines_that_are_deleted_by_force_are_forgotten() {
     scene.until("nor is it shown", || scene.status("lb", "one").is_none());
 }
 
+/// The same with packets: what it has goes on while it is there, nobody new comes to it, and nobody is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_is_deleted_by_force_keeps_its_connections() {
+    let scene = Scene::new("faults-force-traffic");
+    let names = ["force-a", "force-b", "force-c"];
+    let mut lab = Lab::new(&names);
+    scene.cluster("c", json!({}), json!({}));
+    for name in names {
+        machine(&scene, &lab, name);
+    }
+    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 600}), json!({}));
+    let place = Place::new();
+    let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    for name in names {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    let load = Load::start(&lab.client, "192.0.2.1", FRONT);
+    let visits = Visits::start(&lab.client, "192.0.2.1", FRONT);
+    // One at once, and one while it leaves.
+    for (name, drains) in [("force-a", false), ("force-b", true)] {
+        let mut held = held_by(&lab.client, "192.0.2.1", name);
+        scene.until("others are there, too", || visits.with(name) > 0);
+        scene.kubectl(&["delete", "machine", name, "--wait=false"]);
+        if drains {
+            scene.until("it drains", || scene.status("lb", name).as_deref() == Some("draining"));
+        }
+        scene.patch("machine", name, &json!({"metadata": {"finalizers": null}}));
+        scene.until("it is gone", || scene.get("machine", name) == Value::Null);
+        scene.until("nobody new comes to it", || {
+            (0..8).all(|_| ask(&lab.client, "192.0.2.1", FRONT).is_ok_and(|answer| answer != name))
+        });
+        scene.until("nor is it shown", || scene.status("lb", name).is_none());
+        load.more(300);
+        scene.until("whoever is done has gone", || visits.with(name) == 0);
+        assert_eq!(held.ask().unwrap(), name, "what it has goes on");
+        held.end().unwrap();
+        lab.end(name);
+        load.more(300);
+    }
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections");
+    let (count, broken) = visits.end(Duration::from_secs(600));
+    assert_eq!(broken, Vec::<String>::new(), "of {count} that lasted for some seconds");
+}
+
 /// After a restored backup everything has another UID. One that is deleted before anybody looked after it takes along what is its own
 /// by name and cluster, and leaves alone what is its user's.
 #[tokio::test(flavor = "multi_thread")]
@@ -377,26 +488,86 @@ async fn what_was_restored_goes_with_its_load_balancer() {
     assert_ne!(scene.get("labbalancer", "users"), Value::Null, "it is its user's");
 }
 
-/// Whoever removes us for good, or cannot wait, finds this in the documentation.
+/// The commands that the documentation has for whoever removes us for good, or cannot wait.
+fn commands_without_us() -> Vec<&'static str> {
+    let document = include_str!("../../../../docs/cluster-api.md");
+    let part = document.split("**If Portcullis is gone for good**").nth(1).unwrap();
+    let block = part.split("```console\n").nth(1).unwrap().split("```").next().unwrap();
+    block.strip_prefix("$ ").unwrap().split("\n$ ").collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn hooks_of_a_dead_controller_can_be_taken_off() {
-    let scene = three("faults-dead", 600);
-    let running = scene.look_after().await;
-    scene.until("all are held", || ["one", "two", "three"].iter().all(|one| scene.is_held(one, "lb")));
-    drop(running);
+    let (scene, fake) = (Scene::new("faults-dead"), nlb::account());
+    let group = "controlplane.cluster.x-k8s.io";
+    let schema = json!({"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}});
+    let kind = json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("kubeadmcontrolplanes.{group}"), "labels": {"cluster.x-k8s.io/v1beta2": "v1"},
+        },
+        "spec": {
+            "group": group, "scope": "Namespaced",
+            "names": {"kind": "KubeadmControlPlane", "plural": "kubeadmcontrolplanes", "singular": "kubeadmcontrolplane"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": schema}],
+        },
+    });
+    scene.kubernetes.apply_types(&kind.to_string()).unwrap();
+    scene.apply(json!({
+        "apiVersion": format!("{group}/v1"), "kind": "KubeadmControlPlane", "metadata": {"name": "plane"},
+        "spec": {},
+    }));
+    let metadata = json!({"annotations": {"portcullis.dev/control-plane-load-balancer": "lb"}});
+    let plane = json!({"apiGroup": group, "kind": "KubeadmControlPlane", "name": "plane"});
+    scene.cluster("c", metadata, json!({"controlPlaneRef": plane}));
+    let machines = ["one", "two", "three"];
+    for (number, name) in (1..).zip(machines) {
+        let (id, address) = (format!("aws:///eu-central-1a/i-{number}"), format!("10.0.1.{}", number + 10));
+        nlb::machine(&scene, name, &id, &address);
+    }
+    nlb::balancer(&scene);
+    let all = (scene.look_after().await, nlb::make(&scene, &fake).await);
+    scene.until("all serve", || {
+        scene.get("loadbalancer", "lb")["status"]["activeTargets"] == json!(["one", "three", "two"])
+    });
+    let hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/lb";
+    let template =
+        || scene.get("kubeadmcontrolplane", "plane")["spec"]["machineTemplate"]["metadata"].clone();
+    scene.until("all are held", || {
+        template()["annotations"][hook].is_string() && machines.iter().all(|one| scene.is_held(one, "lb"))
+    });
+    drop(all);
     scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
     scene.until("it waits for nobody", || waits(&scene, "one"));
-    scene.kubectl(&[
-        "annotate",
-        "machine",
-        "one",
-        "pre-drain.delete.hook.machine.cluster.x-k8s.io/lb-",
-        "pre-terminate.delete.hook.machine.cluster.x-k8s.io/lb-",
-    ]);
-    scene.until("it goes", || scene.get("machine", "one") == Value::Null);
-    // And the load balancer itself, which nobody looks after any more.
-    scene.patch(BALANCERS, "lb", &json!({"metadata": {"finalizers": null}}));
-    scene.kubectl(&["delete", BALANCERS, "lb"]);
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
+    scene.kubectl(&["delete", "awsnlb", "lb", "--wait=false"]);
+
+    // All of them by one who types them, whose namespace is this one. Names are theirs to fill in.
+    let scratch = Scratch::new().unwrap();
+    let kubeconfig = scratch.path().join("kubeconfig");
+    std::fs::copy(scene.kubernetes.kubeconfig(), &kubeconfig).unwrap();
+    let commands = commands_without_us();
+    assert_eq!(commands.len(), 5, "{commands:?}");
+    let script = commands.join("\n");
+    let script = script.replace("LB=demo", "LB=lb").replace("NAME", "plane").replace("CLUSTER", "c");
+    let here = format!("kubectl config set-context --current --namespace={}\n", scene.name);
+    let kubectl = find("kubectl").unwrap();
+    let path = format!("{}:/usr/bin:/bin", kubectl.parent().unwrap().display());
+    let mut shell = Command::new("sh");
+    shell.args(["-e", "-c", &(here + &script)]).env("PATH", path).env("KUBECONFIG", &kubeconfig);
+    let done = scene.kubernetes.namespace().run(|| shell.output().unwrap());
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+
+    assert!(template()["annotations"].get(hook).is_none(), "{}", template());
+    for machine in ["two", "three"] {
+        let annotations = scene.get("machine", machine)["metadata"]["annotations"].to_string();
+        assert!(!annotations.contains("delete.hook"), "{annotations}");
+    }
+    scene.until("the Machine goes", || scene.get("machine", "one") == Value::Null);
+    for kind in ["loadbalancer", "awsnlb"] {
+        scene.until("it goes", || scene.get(kind, "lb") == Value::Null);
+    }
+    assert_eq!(fake.state().load_balancers.len(), 1, "what it has in AWS stays there");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

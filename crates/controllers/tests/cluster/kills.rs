@@ -64,7 +64,7 @@ impl Ours {
 }
 
 /// What `HAProxy` says to this.
-fn haproxy(place: &Place, command: &str) -> String {
+pub(crate) fn haproxy(place: &Place, command: &str) -> String {
     let mut socket = UnixStream::connect(place.scratch.path().join("worker.sock")).unwrap();
     writeln!(socket, "{command}").unwrap();
     let mut answer = String::new();

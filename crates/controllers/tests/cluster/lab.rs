@@ -127,6 +127,11 @@ impl Place {
         symlink(Settings::new(self.scratch.path()).program, &self.program).unwrap();
     }
 
+    /// One of its files.
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
     /// Ends `HAProxy` with all of its workers.
     pub(crate) fn kill_haproxy(&self) {
         self.kill("haproxy.pid");
@@ -138,7 +143,7 @@ impl Place {
     }
 
     fn kill(&self, file: &str) {
-        let pid = std::fs::read_to_string(self.scratch.path().join(file)).unwrap();
+        let pid = std::fs::read_to_string(self.file(file)).unwrap();
         let group = format!("-{}", pid.trim());
         assert!(Command::new("kill").args(["-KILL", "--", &group]).status().unwrap().success());
     }
@@ -230,6 +235,7 @@ pub(crate) async fn controller(scene: &Scene) -> Agent {
     let settings = HaProxySettings {
         flavour: Flavour::Own,
         namespace: Some(scene.name.to_owned()),
+        but: None,
         agents: scene.name.to_owned(),
         concurrency: 4,
     };

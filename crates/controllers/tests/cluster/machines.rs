@@ -7,9 +7,10 @@ use portcullis_controllers::cluster::OnMachines;
 use portcullis_controllers::{ServiceController, Settings as ServiceSettings};
 use portcullis_kube_api::LoadBalancerClass;
 use portcullis_kube_api::cluster::Flavour;
-use portcullis_testkit::talk::{Backend, Held, Load, ask};
+use portcullis_testkit::talk::{Backend, Held, Load, Visits, ask};
 use serde_json::{Value, json};
 
+use crate::kills::haproxy;
 use crate::lab::{
     Agent, FRONT, Lab, PORT, Place, Street, agent, carrying, carrying_alone, controller, give_address,
     holders, instances, listeners, machine, on_machines, sharing,
@@ -25,7 +26,8 @@ async fn a_roll_refuses_nobody() {
     for name in old {
         machine(&scene, &lab, name);
     }
-    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 8}), json!({}));
+    let drain = 10;
+    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": drain}), json!({}));
     let place = Place::new();
     let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
     for name in old {
@@ -44,20 +46,23 @@ async fn a_roll_refuses_nobody() {
         held
     };
     let (mut held, mut shorter) = (one_to_each(), one_to_each());
-    load.more(1000);
+    let visits = Visits::start(&lab.client, "192.0.2.1", FRONT);
+    let (mut visited, begin) = (0, load.count());
 
-    for (old, new) in old.iter().zip(new) {
+    for (number, (old, new)) in (1..).zip(old.iter().zip(new)) {
         machine(&scene, &lab, new);
         scene.until("the new one serves", || scene.status("lb", new).as_deref() == Some("active"));
+        scene.until("some are at the old one", || visits.with(old) > 0);
         scene.kubectl(&["delete", "machine", old, "--wait=false"]);
         scene.until("the old one drains", || scene.status("lb", old).as_deref() == Some("draining"));
+        visited += visits.with(old);
         assert_eq!(held.get_mut(*old).unwrap().ask().unwrap(), *old, "what it has goes on");
         let mut shorter = shorter.remove(*old).unwrap();
         for _ in 0..20 {
             assert_eq!(shorter.ask().unwrap(), *old, "as long as it likes, within the time");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        drop(shorter);
+        shorter.end().unwrap();
         // Nothing is taken from it before it has left.
         scene.until("its infrastructure goes", || {
             scene.get("labmachine", old)["metadata"].get("deletionTimestamp").is_some()
@@ -65,21 +70,28 @@ async fn a_roll_refuses_nobody() {
         lab.end(old);
         assert_eq!(scene.annotation(old, "loadbalancer.cluster.x-k8s.io/status").as_deref(), Some("removed"));
         assert!(held.get_mut(*old).unwrap().has_ended(), "its time was over");
+        assert_ne!(
+            ask(&lab.client, "192.0.2.1", FRONT).unwrap(),
+            *old,
+            "who comes again is with another one"
+        );
         let balancer = scene.get("loadbalancer", "lb");
         let targets = balancer["status"]["targets"].as_array().unwrap().clone();
         let target = targets.iter().find(|target| target["name"] == *old).unwrap();
         assert_eq!(target["message"], "1 connections were ended when their time was over.");
-        load.more(500);
+        // A third of all connections is made before it is gone.
+        load.until(begin + number * 3_400);
         scene.patch("labmachine", old, &json!({"metadata": {"finalizers": null}}));
         scene.until("it is gone", || scene.get("machine", old) == Value::Null);
-        load.more(500);
     }
-    while load.count() < 10_000 {
-        load.more(500);
-    }
+    let made = load.count() - begin;
+    assert!(made >= 10_000, "{made} connections while machines came and went");
+    load.more(200);
     let (count, failures) = load.end();
     assert_eq!(failures, Vec::<String>::new(), "of {count} connections");
-    assert!(count >= 10_000);
+    let (count, broken) = visits.end(Duration::from_secs(drain));
+    assert_eq!(broken, Vec::<String>::new(), "of {count} that lasted for some seconds");
+    assert!(visited > 0, "some of them were with one that drained");
     assert!(new.contains(&ask(&lab.client, "192.0.2.1", FRONT).unwrap().as_str()));
 }
 
@@ -282,6 +294,74 @@ async fn a_pair_of_machines_has_no_single_point_of_failure() {
     });
     let other = ["second", "first"][holder].to_owned();
     scene.until("that is told", || holders().contains(&other));
+}
+
+/// How many connections came to the load balancers of a machine.
+fn came(place: &Place) -> u64 {
+    let shown = haproxy(place, "show stat");
+    let mut lines = shown.lines().map(|line| line.trim_start_matches("# ").split(',').collect::<Vec<_>>());
+    let names = lines.next().unwrap();
+    let column = |name: &str| names.iter().position(|found| *found == name).unwrap();
+    let (kind, total) = (column("svname"), column("stot"));
+    let frontends = lines.filter(|line| line.get(kind) == Some(&"FRONTEND"));
+    frontends.map(|line| line[total].parse::<u64>().unwrap()).sum()
+}
+
+/// Both machines have the same address, and routes lead to either; others look after these.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn routes_of_equal_cost_lead_to_both_machines_and_one_is_enough() {
+    const ADDRESS: &str = "198.51.100.100";
+    let scene = Scene::new("machines-routes");
+    let street = Street::new();
+    let (visitor, member) = (street.join("client", 10), street.join("member", 20));
+    let _backend = Backend::start(&member, PORT);
+    let machines = [street.join("first", 1), street.join("second", 2)];
+    for machine in &machines {
+        machine.run(&format!("ip address add {ADDRESS}/32 dev lo"));
+    }
+    // Connections are spread, and not clients.
+    visitor.set("net/ipv4/fib_multipath_hash_policy", "1");
+    let both = "nexthop via 192.0.2.1 nexthop via 192.0.2.2";
+    visitor.run(&format!("ip route add {ADDRESS}/32 {both}"));
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "member", "192.0.2.20");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": [ADDRESS]}));
+    let places = [Place::new(), Place::new()];
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let mut agents = vec![
+        carrying(&scene, &machines[0], "first", None, &places[0]).await,
+        carrying(&scene, &machines[1], "second", None, &places[1]).await,
+    ];
+    scene.until("both carry it", || {
+        holders(&scene).len() == 2
+            && scene.condition("lb", "InfrastructureReady").0 == "True Carried"
+            && scene.status("lb", "member").as_deref() == Some("active")
+    });
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], ADDRESS);
+    let load = Load::start(&visitor, ADDRESS, FRONT);
+    load.more(500);
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections");
+    assert!(places.iter().all(|place| came(place) > 100), "both get some of {count}");
+
+    let mut held = [(); 16].map(|()| Held::connect(&visitor, ADDRESS, FRONT).unwrap());
+    assert!(held.iter_mut().all(|held| held.ask().is_ok()));
+    let by = |number: usize| haproxy(&places[number], "show sess").matches(" src=192.0.2.10:").count();
+    scene.until("nobody else is there", || by(0) + by(1) == held.len());
+    let by_second = by(1);
+    // One is lost, and whoever looks after routes takes its away.
+    drop(agents.remove(0));
+    places[0].kill_haproxy();
+    machines[0].run("ip link set to-switch down");
+    visitor.run(&format!("ip route replace {ADDRESS}/32 via 192.0.2.2"));
+    let load = Load::start(&visitor, ADDRESS, FRONT);
+    load.more(500);
+    let go_on = held.iter_mut().map(|held| held.ask().is_ok()).filter(|goes_on| *goes_on).count();
+    assert_eq!(go_on, by_second, "what the other one has goes on");
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections by the other one");
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], ADDRESS);
+    assert_eq!(scene.status("lb", "member").as_deref(), Some("active"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

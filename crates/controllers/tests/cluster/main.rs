@@ -22,3 +22,4 @@ mod scene;
 mod stories;
 mod templates;
 mod trouble;
+mod wrong;

@@ -127,7 +127,50 @@ async fn a_provider_that_says_nothing_holds_nobody_for_ever() {
     scene.until("they are active", || scene.status("lb", "one").as_deref() == Some("active"));
     scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
     scene.until("it is to leave", || scene.assigned("lb")[0] == "one Leave");
+    // What it is in stays after that, so that what is told can be seen.
+    scene.patch("labmachine", "one", &json!({"metadata": {"finalizers": ["lab/machine"]}}));
     // Thirty seconds later it is let go although nobody said anything.
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True DrainOverdue");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(message.starts_with("one: the time to leave is over"), "{message}");
+    scene.until("its infrastructure goes", || {
+        scene.get("labmachine", "one")["metadata"].get("deletionTimestamp").is_some()
+    });
+    assert_eq!(scene.status("lb", "one").as_deref(), Some("draining"), "nobody said that it has left");
+    scene.patch("labmachine", "one", &json!({"metadata": {"finalizers": null}}));
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+}
+
+/// Cluster API itself works through it: the last one that answers serves on until another does.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_last_one_that_answers_stays() {
+    let scene = Scene::new("members-last");
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "one", "10.0.0.1");
+    scene.balancer("c", "lb", json!({"drainTimeoutSeconds": 600}));
+    let _running = scene.look_after().await;
+    scene.until("it is a member", || scene.assigned("lb") == ["one Serve"]);
+    scene.report("lb", "198.51.100.1", &[("one", "active")]);
+    scene.until("it serves", || scene.status("lb", "one").as_deref() == Some("active"));
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("that it stays is told", || scene.condition("lb", "Degraded").0 == "True LastMember");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert_eq!(message, "one is to go, and stays since no other member answers.");
+    assert_eq!(scene.assigned("lb"), ["one Serve"]);
+    assert_eq!(scene.status("lb", "one").as_deref(), Some("active"));
+    // Another one that does not answer yet makes no difference.
+    scene.control_plane("c", "lb", "two", "10.0.0.2");
+    scene.until("it joins", || scene.assigned("lb") == ["one Serve", "two Serve"]);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "adding")]);
+    scene.until("that was seen", || scene.status("lb", "two").as_deref() == Some("adding"));
+    assert_eq!(scene.condition("lb", "Degraded").0, "True LastMember");
+    assert!(scene.is_held("one", "lb"));
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("it leaves when the other answers", || scene.assigned("lb") == ["one Leave", "two Serve"]);
+    scene.until("that is as it should be", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+    assert!(scene.is_held("one", "lb"), "it has all of its time");
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
     scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
 }
 
@@ -312,7 +355,14 @@ async fn its_node_is_drained_after_it_has_left() {
         found.is_ok_and(|text| text == "true")
     };
     assert!(!is_cordoned(), "what runs there goes on");
+    // What makes the Machine waits until it is allowed to go on, so that what came before can be seen.
+    scene.patch("labmachine", "one", &json!({"metadata": {"finalizers": ["lab/machine"]}}));
     scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active"), ("three", "active")]);
+    scene.until("its node is drained then", is_cordoned);
+    scene.until("its infrastructure goes after that", || {
+        scene.get("labmachine", "one")["metadata"].get("deletionTimestamp").is_some()
+    });
+    scene.patch("labmachine", "one", &json!({"metadata": {"finalizers": null}}));
     scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
     for machine in ["one", "two", "three"] {
         let _ = scene.kubernetes.kubectl(&[
@@ -322,4 +372,30 @@ async fn its_node_is_drained_after_it_has_left() {
             "--ignore-not-found",
         ]);
     }
+}
+
+/// Who says by the other annotation whose it is is believed: a second load balancer that means it too, and is older, does not get it.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_other_annotation_of_a_member_is_read() {
+    let scene = Scene::new("members-other-name");
+    let name = "loadbalancer.cluster.x-k8s.io/name";
+    scene.cluster("c", json!({}), json!({}));
+    scene.machine("c", "one", "10.0.0.1", json!({"role": "ingress"}));
+    scene.machine("c", "two", "10.0.0.2", json!({"role": "ingress"}));
+    scene.kubectl(&["annotate", "machine", "one", &format!("{name}=younger")]);
+    let selector = json!({"selector": {"matchLabels": {"role": "ingress"}}});
+    scene.balancer("c", "aged", selector.clone());
+    // Of two that are made within a second the name decides, which is the same here.
+    scene.balancer("c", "younger", selector);
+    let _running = scene.look_after().await;
+    scene.until("each has its own", || {
+        scene.assigned("aged") == ["two Serve"] && scene.assigned("younger") == ["one Serve"]
+    });
+    scene.until("the older one is told", || {
+        scene.condition("aged", "MembersUpToDate").1.contains("one is a member of younger")
+    });
+    let annotations = || scene.get("machine", "one")["metadata"]["annotations"].clone();
+    assert_eq!(annotations()["loadbalancer.cluster.x-k8s.io/member"], "younger");
+    assert_eq!(annotations()[name], "younger", "it is read, and not written");
+    assert!(scene.get("machine", "two")["metadata"]["annotations"].get(name).is_none());
 }

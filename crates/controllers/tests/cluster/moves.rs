@@ -54,6 +54,13 @@ async fn both_serve_and_the_old_one_drains() {
         "198.51.100.1",
         "nobody answers there yet"
     );
+    // Meanwhile all is told as clients find it.
+    let (available, message) = scene.condition("lb", "Available");
+    assert_eq!(available, "True MembersActive");
+    assert!(message.contains("2 of 2 members get connections, by LabBalancer lb"), "{message}");
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["activeTargets"], json!(["one", "two"]));
+    assert_eq!(scene.condition("lb", "MembersUpToDate").0, "False Changing");
+    assert_eq!(scene.annotation("one", "loadbalancer.cluster.x-k8s.io/status").as_deref(), Some("active"));
     assert!(scene.get("labbalancer", "lb")["spec"]["assignment"].get("replacedSince").is_none());
     scene.report("other", "198.51.100.2", &[("one", "active"), ("two", "active")]);
     scene.until("clients are sent to the new one", || {
@@ -212,14 +219,39 @@ async fn a_new_one_that_dies_is_not_waited_for() {
     scene.until("the new one is asked", || scene.assigned("other").len() == 2);
     scene.report("other", "198.51.100.2", &active);
     let is_replaced = || scene.get("labbalancer", "lb")["spec"]["assignment"].get("replacedSince").is_some();
+    let address = || scene.get("loadbalancer", "lb")["status"]["address"].clone();
     scene.until("the old one knows", is_replaced);
+    scene.until("clients are sent to the new one", || address() == "198.51.100.2");
     scene.report("other", "198.51.100.2", &[("one", "adding"), ("two", "adding")]);
     scene.until("the old one goes on", || !is_replaced());
+    scene.until("clients are sent there again", || address() == "198.51.100.1");
+    assert_eq!(scene.condition("lb", "Available").0, "True MembersActive");
     // Longer than it would have taken to leave it.
     tokio::time::sleep(std::time::Duration::from_secs(9)).await;
     assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"]);
     scene.report("other", "198.51.100.2", &active);
     scene.until("its members leave it", || scene.assigned("lb") == ["one Leave", "two Leave"]);
+    assert_eq!(address(), "198.51.100.2");
+}
+
+/// Before the new one serves, who is to go leaves both: it is not the last one, as long as another one answers by the old one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_goes_before_the_new_one_serves_is_not_the_last() {
+    let (scene, _running) = two("moves-last", 600).await;
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("it serves", || scene.status("lb", "two").as_deref() == Some("active"));
+    swap(&scene);
+    scene.until("the new one is asked", || scene.assigned("other").len() == 2);
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("it leaves both", || {
+        scene.assigned("lb") == ["one Leave", "two Serve"]
+            && scene.assigned("other") == ["one Leave", "two Serve"]
+    });
+    assert_eq!(scene.condition("lb", "Degraded").0, "False AsExpected");
+    assert_eq!(scene.status("lb", "two").as_deref(), Some("active"));
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
+    scene.report("other", "198.51.100.2", &[("one", "removed"), ("two", "adding")]);
+    scene.until("it may go", || scene.get("machine", "one") == Value::Null);
 }
 
 #[tokio::test(flavor = "multi_thread")]

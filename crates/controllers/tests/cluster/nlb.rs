@@ -18,6 +18,8 @@ use crate::scene::{Running, Scene, client};
 
 const STATUS: &str = "loadbalancer.cluster.x-k8s.io/status";
 
+const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
+
 /// An account in which targets drain for as long as they are told to.
 pub(crate) fn account() -> Fake {
     let mut world = World::default();
@@ -76,7 +78,7 @@ pub(crate) fn balancer(scene: &Scene) {
         "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
         "kind": "AWSNLB",
         "metadata": {"name": "lb"},
-        "spec": {"vpc": "vpc-1", "subnets": ["subnet-a"], "holdSeconds": 1},
+        "spec": {"vpc": "vpc-1", "subnets": ["subnet-a"], "holdSeconds": 1, "tags": {"cost-centre": "42"}},
     }));
     scene.balancer(
         "c",
@@ -148,6 +150,22 @@ async fn a_machine_waits_until_aws_has_drained_it() {
         ("deregistration_delay.connection_termination.enabled", "true"),
     ] {
         assert_eq!(pool.attributes[key], value);
+    }
+
+    // All of it says whose it is, and has its user's tags.
+    let group =
+        made.groups.iter().map(|id| &world.groups[id]).find(|group| !group.lets_in().is_empty()).unwrap();
+    for tags in [&made.tags, &pool.tags, &group.tags] {
+        for (key, value) in [
+            ("cost-centre", "42"),
+            ("portcullis.dev/cluster", "c"),
+            ("portcullis.dev/kind", "AWSNLB"),
+            ("portcullis.dev/namespace", scene.name),
+            ("portcullis.dev/name", "lb"),
+            ("portcullis.dev/cluster-id", "this"),
+        ] {
+            assert_eq!(tags.get(key).map(String::as_str), Some(value), "{key}: {tags:?}");
+        }
     }
 
     scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
@@ -229,6 +247,51 @@ async fn a_machine_waits_while_what_makes_it_is_paused() {
     assert!(scene.is_held("one", "lb"), "it has all of its time");
     fake.pass(Duration::from_secs(600));
     scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+}
+
+/// For a Cluster that is paused nothing is done in AWS, also by who starts meanwhile. All of it is done after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_done_in_aws_for_a_paused_cluster() {
+    let (scene, fake) = (control_plane("nlb-paused-cluster"), account());
+    let mut all = (scene.look_after().await, make(&scene, &fake).await);
+    scene.until("all get connections", || {
+        scene.get("loadbalancer", "lb")["status"]["activeTargets"] == json!(["one", "three", "two"])
+    });
+    let healthy = ["i-1:6443 healthy", "i-2:6443 healthy", "i-3:6443 healthy"];
+    scene.patch("cluster", "c", &json!({"spec": {"paused": true}}));
+    let say_so = || scene.says_paused("loadbalancer", "lb") && scene.says_paused("awsnlb", "lb");
+    scene.until("both say so", say_so);
+    let asked = scene.get("awsnlb", "lb")["spec"]["assignment"].clone();
+    fake.clear_calls();
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    for (ranges, is_on) in [("198.51.100.0/24", true), ("192.0.2.128/25", false), ("203.0.113.0/24", true)] {
+        scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": [ranges]}}));
+        scene.patch("awsnlb", "lb", &json!({"spec": {"crossZone": is_on}}));
+        scene.until("both have seen it", say_so);
+        drop(all);
+        all = (scene.look_after().await, make(&scene, &fake).await);
+    }
+    scene.patch("awsnlb", "lb", &json!({"spec": {"tags": {"team": "blue"}}}));
+    scene.until("who started meanwhile has seen it", say_so);
+    assert_eq!(scene.get("awsnlb", "lb")["spec"]["assignment"], asked);
+    assert!(scene.is_held("one", "lb"));
+    assert_eq!(targets(&fake), healthy);
+    assert_eq!(fake.mutating_calls(), 0, "{:?}", fake.counts());
+
+    scene.patch("cluster", "c", &json!({"spec": {"paused": false}}));
+    scene.until("AWS drains it", || targets(&fake)[0] == "i-1:6443 draining");
+    scene.until("all else is as asked", || {
+        let world = fake.state();
+        let made = world.load_balancers.values().next().unwrap();
+        let lets_in: Vec<String> = made.groups.iter().flat_map(|id| world.groups[id].lets_in()).collect();
+        lets_in == ["icmp 3-4 203.0.113.0/24", "tcp 443-443 203.0.113.0/24"]
+            && made.attributes["load_balancing.cross_zone.enabled"] == "true"
+    });
+    assert!(!scene.says_paused("awsnlb", "lb") && !scene.says_paused("loadbalancer", "lb"));
+    assert!(scene.is_held("one", "lb"), "it has all of its time");
+    fake.pass(Duration::from_secs(600));
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    drop(all);
 }
 
 /// What is wrong with an object is told by the name of the field. Ranges become narrower all the same, and who leaves goes.

@@ -9,11 +9,12 @@ use portcullis_kube_api::LoadBalancerClass;
 use portcullis_kube_api::cluster::{Flavour, OVN_ROUTERS, OVN_SWITCHES, OvnLoadBalancerSpec};
 use portcullis_ovn::balancer::{Provider, Settings, Sweep};
 use portcullis_testkit::parts::ovn::Ovn;
-use portcullis_testkit::talk::{Backend, Held, Load, ask};
+use portcullis_testkit::talk::{Backend, Held, Load, Visits, ask};
 use portcullis_testkit::{Host, Target, can_connect, ovn, plug};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::lab::{Place, carrying, controller, on_machines};
 use crate::scene::{Scene, client};
 
 /// Where the load balancer is, and where members are.
@@ -113,13 +114,18 @@ async fn infrastructures(scene: &Scene, lab: &Lab) -> Task {
     Task(tokio::spawn(all.run()))
 }
 
-fn balancer(scene: &Scene, spec: &Value) {
+/// What makes a load balancer in OVN.
+fn maker(scene: &Scene) {
     scene.apply(json!({
         "apiVersion": "loadbalancer.portcullis.dev/v1alpha1",
         "kind": "OVNLoadBalancer",
         "metadata": {"name": "lb"},
         "spec": {"addresses": [VIP], "switches": ["sw"]},
     }));
+}
+
+fn balancer(scene: &Scene, spec: &Value) {
+    maker(scene);
     let mut all = json!({
         "clusterName": "c",
         "infrastructureRef": {"apiGroup": "loadbalancer.portcullis.dev", "kind": "OVNLoadBalancer", "name": "lb"},
@@ -156,9 +162,11 @@ async fn a_roll_refuses_nobody() {
     for name in old {
         make(&mut lab, name);
     }
+    let drain = 10;
+    let ranges = ["10.0.0.0/24"];
     balancer(
         &scene,
-        &json!({"listeners": listeners(), "drainTimeoutSeconds": 8, "allowedSourceRanges": ["10.0.0.0/24"]}),
+        &json!({"listeners": listeners(), "drainTimeoutSeconds": drain, "allowedSourceRanges": ranges}),
     );
     let all = (scene.look_after().await, infrastructures(&scene, &lab).await);
     for name in old {
@@ -179,11 +187,15 @@ async fn a_roll_refuses_nobody() {
         held
     };
     let (mut held, mut shorter) = (one_to_each(&lab.client), one_to_each(&lab.client));
-    for (old, new) in old.iter().zip(new) {
+    let visits = Visits::start(&lab.client, VIP, FRONT);
+    let (mut visited, begin) = (0, load.count());
+    for (number, (old, new)) in (1..).zip(old.iter().zip(new)) {
         make(&mut lab, new);
         scene.until("the new one serves", || scene.status("lb", new).as_deref() == Some("active"));
+        scene.until("some are at the old one", || visits.with(old) > 0);
         scene.kubectl(&["delete", "machine", old, "--wait=false"]);
         scene.until("the old one drains", || scene.status("lb", old).as_deref() == Some("draining"));
+        visited += visits.with(old);
         let maker = scene.get("ovnloadbalancer", "lb");
         let members = maker["status"]["members"].as_array().unwrap().clone();
         let told = members.iter().find(|member| member["name"] == *old).unwrap()["message"].to_string();
@@ -202,21 +214,99 @@ async fn a_roll_refuses_nobody() {
         assert_eq!(scene.annotation(old, "loadbalancer.cluster.x-k8s.io/status").as_deref(), Some("removed"));
         scene.until("its time was over", || held.get_mut(*old).unwrap().has_ended());
         lab.end(old);
-        load.more(300);
+        assert_ne!(ask(&lab.client, VIP, FRONT).unwrap(), *old, "who comes again is with another one");
+        // A third of all connections is made before it is gone.
+        load.until(begin + number * 3_400);
         scene.patch("labmachine", old, &json!({"metadata": {"finalizers": null}}));
         scene.until("it is gone", || scene.get("machine", old) == Value::Null);
-        load.more(300);
     }
-    while load.count() < 10_000 {
-        load.more(500);
-    }
+    let made = load.count() - begin;
+    assert!(made >= 10_000, "{made} connections while machines came and went");
+    load.more(200);
     let (count, failures) = load.end();
     assert!(failures.is_empty(), "{} of {count} connections, such as {}", failures.len(), failures[0]);
+    let (count, broken) = visits.end(Duration::from_secs(drain));
+    assert_eq!(broken, Vec::<String>::new(), "of {count} that lasted for some seconds");
+    assert!(visited > 0, "some of them were with one that drained");
     assert!(new.contains(&ask(&lab.client, VIP, FRONT).unwrap().as_str()));
 
     scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "lb", "--wait=false"]);
     scene.until("all of it is gone", || lab.rows().is_empty());
     drop(all);
+}
+
+/// The fifth story between kinds: from a machine with `HAProxy` to OVN, behind a name. Who asks for the name again goes to the
+/// new one as soon as that is told; who has the old address goes on for a while. Nobody is refused by either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_swap_between_kinds_refuses_nobody() {
+    let scene = Scene::new("ovn-swap");
+    let mut lab = Lab::new();
+    let [edge, fresh] = [("edge", 3), ("fresh", 4)].map(|(name, number)| machine(&lab.ovn, name, number));
+    let (old, new) = ("10.0.0.3", VIP);
+    scene.cluster("c", json!({}), json!({}));
+    for name in ["one", "two"] {
+        let address = lab.start(name, PORT);
+        scene.control_plane("c", "lb", name, &address);
+    }
+    let endpoint = json!({"host": "api.example.com", "port": FRONT});
+    let wanted = json!({"listeners": listeners(), "endpoint": endpoint, "drainTimeoutSeconds": 10});
+    on_machines(&scene, "lb", wanted, json!({}));
+    maker(&scene);
+    let place = Place::new();
+    let _all = (
+        (scene.look_after().await, controller(&scene).await, infrastructures(&scene, &lab).await),
+        carrying(&scene, &edge, "edge", None, &place).await,
+    );
+    let address = || scene.get("loadbalancer", "lb")["status"]["address"].clone();
+    for name in ["one", "two"] {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    assert_eq!((address(), lab.rows()), (json!(old), String::new()), "OVN is not asked yet");
+
+    let load = Load::start(&lab.client, old, FRONT);
+    let held = || Held::connect(&lab.client, old, FRONT).unwrap();
+    let (mut shorter, mut longer) = ([held(), held(), held()], held());
+    let answers = |held: &mut [Held]| held.iter_mut().all(|held| held.ask().is_ok());
+    assert!(answers(&mut shorter) && longer.ask().is_ok());
+    load.more(500);
+
+    let reference =
+        json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": "OVNLoadBalancer", "name": "lb"});
+    let patch = json!({"spec": {"infrastructureRef": reference}});
+    scene.patch("loadbalancers.loadbalancer.portcullis.dev", "lb", &patch);
+    // That is when whoever keeps names has it point there.
+    scene.until("clients are sent to the new one", || address() == new);
+    let load_of_new = Load::start(&fresh, new, FRONT);
+    let mut held_by_new = Held::connect(&fresh, new, FRONT).unwrap();
+    assert!(held_by_new.ask().is_ok());
+    load.more(500);
+    load_of_new.more(500);
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections by HAProxy");
+    let assignment = || scene.get("haproxyloadbalancer", "lb")["spec"]["assignment"].clone();
+    let duties = || {
+        let members = assignment()["members"].as_array().cloned().unwrap_or_default();
+        members.into_iter().map(|member| member["duty"].clone()).collect::<Vec<Value>>()
+    };
+    assert_eq!(duties(), ["Serve", "Serve"], "for clients that have not heard of it");
+
+    scene.until("its members leave it", || duties() == ["Leave", "Leave"]);
+    for _ in 0..30 {
+        assert!(answers(&mut shorter), "as long as they like, within the time");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    for held in shorter {
+        held.end().unwrap();
+    }
+    assert!(longer.ask().is_ok(), "its time is not over");
+    scene.until("it is given up", || assignment().is_null());
+    scene.until("what was left is ended", || longer.has_ended());
+    scene.until("nobody is there any more", || ask(&lab.client, old, FRONT).is_err());
+    load_of_new.more(500);
+    assert!(held_by_new.ask().is_ok(), "nobody was moved from OVN");
+    let (count, failures) = load_of_new.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections by OVN");
+    assert_eq!(scene.get("loadbalancer", "lb")["spec"]["endpoint"], endpoint);
 }
 
 /// Something is in the way of a load balancer: what is closed is closed all the same, and what is opened waits.
@@ -453,4 +543,63 @@ async fn what_moved_away_stays_in_ovn() {
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(lab.rows(), before);
     assert_eq!(ask(&lab.client, VIP, FRONT).unwrap(), "one");
+}
+
+/// For a Cluster that is paused nothing is done in OVN, also by who starts meanwhile. All of it is done after that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_done_in_ovn_for_a_paused_cluster() {
+    let scene = Scene::new("ovn-paused-cluster");
+    let mut lab = Lab::new();
+    lab.ovn.nbctl(&["ls-add", "later"]).unwrap();
+    scene.cluster("c", json!({}), json!({}));
+    for name in ["one", "two"] {
+        let address = lab.start(name, PORT);
+        scene.control_plane("c", "lb", name, &address);
+    }
+    balancer(
+        &scene,
+        &json!({"listeners": listeners(), "drainTimeoutSeconds": 3, "allowedSourceRanges": ["10.0.0.0/24"]}),
+    );
+    let mut all = (scene.look_after().await, infrastructures(&scene, &lab).await);
+    for name in ["one", "two"] {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    scene.until("clients reach it", || ask(&lab.client, VIP, FRONT).is_ok());
+    scene.patch("cluster", "c", &json!({"spec": {"paused": true}}));
+    let say_so = || scene.says_paused("loadbalancer", "lb") && scene.says_paused("ovnloadbalancer", "lb");
+    scene.until("both say so", say_so);
+    let asked = scene.get("ovnloadbalancer", "lb")["spec"]["assignment"].clone();
+    let of_later = || lab.ovn.nbctl(&["ls-lb-list", "later"]).unwrap();
+    let before = lab.rows();
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    for (ranges, switches) in [("198.51.100.0/24", json!(["sw", "later"])), ("10.0.0.0/30", json!(["later"]))]
+    {
+        let spec = json!({"spec": {"allowedSourceRanges": [ranges]}});
+        scene.patch("loadbalancers.loadbalancer.portcullis.dev", "lb", &spec);
+        scene.patch("ovnloadbalancer", "lb", &json!({"spec": {"switches": switches}}));
+        scene.until("both have seen it", say_so);
+        drop(all);
+        all = (scene.look_after().await, infrastructures(&scene, &lab).await);
+    }
+    scene.patch("ovnloadbalancer", "lb", &json!({"spec": {"switches": ["sw", "later"]}}));
+    scene.until("who started meanwhile has seen it", say_so);
+    assert_eq!(scene.get("ovnloadbalancer", "lb")["spec"]["assignment"], asked);
+    assert!(scene.is_held("one", "lb"));
+    assert_eq!(lab.rows(), before);
+    assert_eq!(of_later(), "");
+    scene.until("who is to go gets connections like the other", || {
+        let answers: Vec<String> = (0..8).filter_map(|_| ask(&lab.client, VIP, FRONT).ok()).collect();
+        ["one", "two"].iter().all(|name| answers.iter().any(|answer| answer == name))
+    });
+
+    scene.patch("cluster", "c", &json!({"spec": {"paused": false}}));
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
+    scene.until("all else is as asked", || {
+        of_later().contains(VIP) && scene.condition("lb", "InfrastructureReady").0 == "True UpToDate"
+    });
+    assert_eq!(lab.rows().matches("10.0.0.10:6443").count(), 0);
+    assert!(!scene.says_paused("ovnloadbalancer", "lb") && !scene.says_paused("loadbalancer", "lb"));
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["allowedSourceRanges"], json!(["10.0.0.0/30"]));
+    assert_eq!(ask(&lab.client, VIP, FRONT).unwrap(), "two");
+    drop(all);
 }

@@ -106,6 +106,63 @@ async fn a_listener_stays_until_the_new_one_can_be() {
     drop(carrying);
 }
 
+/// A full disk holds nobody: who leaves has left once nothing goes to it, and ranges become narrower, whatever else waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn who_leaves_has_left_also_while_the_file_cannot_be_written() {
+    let scene = Scene::new("places-full");
+    let lab = Lab::new(&["full-a", "full-b"]);
+    scene.cluster("c", json!({}), json!({}));
+    for name in ["full-a", "full-b"] {
+        machine(&scene, &lab, name);
+    }
+    let wanted = json!({
+        "listeners": listeners(), "drainTimeoutSeconds": 600,
+        "allowedSourceRanges": ["192.0.2.0/24", "198.51.100.0/24"],
+    });
+    on_machines(&scene, "lb", wanted, json!({}));
+    let place = Place::new();
+    let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    for name in ["full-a", "full-b"] {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    let files = ["haproxy.cfg.new", "haproxy.cfg.draft"].map(|name| place.file(name));
+    let fill = || files.each_ref().map(|file| std::fs::create_dir(file).unwrap());
+    let empty = || files.each_ref().map(|file| std::fs::remove_dir(file).unwrap());
+    fill();
+    scene.kubectl(&["delete", "machine", "full-a", "--wait=false"]);
+    scene.until("it has left", || scene.status("lb", "full-a").as_deref() == Some("removed"));
+    scene.until("nothing of ours holds it", || !scene.is_held("full-a", "lb"));
+    for _ in 0..4 {
+        assert_eq!(ask(&lab.client, MACHINE, FRONT).unwrap(), "full-b");
+    }
+    assert_eq!(said(&scene, "ConfigUpToDate"), "False Pending");
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": ["198.51.100.0/24"]}}));
+    let told = || scene.get("haproxyloadbalancer", "lb")["status"]["allowedSourceRanges"].clone();
+    scene.until("that is in force", || {
+        said(&scene, "SourceRangesEnforced") == "True Enforced" && told() == json!(["198.51.100.0/24"])
+    });
+    assert!(ask(&lab.client, MACHINE, FRONT).is_err());
+    assert_eq!(said(&scene, "ConfigUpToDate"), "False Pending");
+
+    empty();
+    scene.until("all is well", || said(&scene, "ConfigUpToDate") == "True UpToDate");
+    // What is open to everyone is limited by the file alone, and nobody says otherwise meanwhile.
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": null}}));
+    scene.until("it is open", || ask(&lab.client, MACHINE, FRONT).is_ok());
+    scene.until("that is told", || told() == Value::Null);
+    fill();
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": ["198.51.100.0/24"]}}));
+    scene.until("that waits", || said(&scene, "SourceRangesEnforced") == "False Pending");
+    let problem = || scene.get("haproxyloadbalancer", "lb")["status"]["instances"][0]["problem"].is_string();
+    scene.until("the machine says why", problem);
+    assert_eq!(said(&scene, "SourceRangesEnforced"), "False Pending");
+    assert!(ask(&lab.client, MACHINE, FRONT).is_ok());
+    empty();
+    scene.until("it is closed", || said(&scene, "SourceRangesEnforced") == "True Enforced");
+    assert!(ask(&lab.client, MACHINE, FRONT).is_err());
+    scene.patch("labmachine", "full-a", &json!({"metadata": {"finalizers": null}}));
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn who_has_a_place_keeps_it_whoever_wants_it() {
     let scene = Scene::new("places-wanted");

@@ -350,6 +350,17 @@ impl Scene {
         })
     }
 
+    /// Whether an object says that it is paused, after all that was changed in it so far.
+    pub(crate) fn says_paused(&self, kind: &str, name: &str) -> bool {
+        let found = self.get(kind, name);
+        let conditions = found["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        conditions.iter().any(|condition| {
+            condition["type"] == "Paused"
+                && condition["status"] == "True"
+                && condition["observedGeneration"] == found["metadata"]["generation"]
+        })
+    }
+
     #[track_caller]
     pub(crate) fn until(&self, what: &str, is: impl FnMut() -> bool) {
         eventually(what, is);

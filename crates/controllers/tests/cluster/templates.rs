@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use crate::scene::{Running, Scene, client};
 
 /// By this a template is named.
-const TEMPLATE: &str = "portcullis.dev/load-balancer-template";
+pub(crate) const TEMPLATE: &str = "portcullis.dev/load-balancer-template";
 
-fn templates(scene: &Scene) {
+pub(crate) fn templates(scene: &Scene) {
     scene.apply(json!({
         "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "HAProxyLoadBalancerTemplate",
         "metadata": {"name": "edge"},
@@ -28,7 +28,7 @@ fn templates(scene: &Scene) {
     }));
 }
 
-async fn make(scene: &Scene) -> Running {
+pub(crate) async fn make(scene: &Scene) -> Running {
     let client = client(scene.kubernetes).await;
     let templates = Templates::new(client, Flavour::Own, Some(scene.name.to_owned()), "test".to_owned());
     Running(tokio::spawn(templates.run()))

@@ -1,7 +1,10 @@
 //! Pauses, deletion, moves, and what is wrong.
 
+use portcullis_testkit::talk::ask;
 use serde_json::{Value, json};
 
+use crate::faults::held_by;
+use crate::lab::{FRONT, Lab, Place, agent, controller, listeners, machine, on_machines};
 use crate::scene::{Scene, client_of};
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
@@ -37,6 +40,64 @@ async fn nothing_is_done_while_it_is_paused() {
             && scene.assigned("lb").iter().any(|member| member == "three Serve")
     });
     scene.until("it is not paused", || scene.condition("lb", "Paused").0 == "False NotPaused");
+}
+
+/// For a Cluster that is paused nothing changes on machines with `HAProxy`, also if all of ours start anew meanwhile. All of it is done
+/// after that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn nothing_is_done_on_machines_for_a_paused_cluster() {
+    let scene = Scene::new("trouble-paused-haproxy");
+    let lab = Lab::new(&["still-a", "still-b"]);
+    let members = ["still-a", "still-b"];
+    scene.cluster("c", json!({}), json!({}));
+    for name in members {
+        machine(&scene, &lab, name);
+    }
+    let wanted = json!({
+        "listeners": listeners(), "drainTimeoutSeconds": 600, "allowedSourceRanges": ["192.0.2.0/24"],
+    });
+    on_machines(&scene, "lb", wanted, json!({}));
+    let place = Place::new();
+    let mut all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    for name in members {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    scene.patch("cluster", "c", &json!({"spec": {"paused": true}}));
+    let say_so = || scene.says_paused("loadbalancer", "lb") && scene.says_paused("haproxyloadbalancer", "lb");
+    scene.until("both say so", say_so);
+    let asked = scene.get("haproxyloadbalancer", "lb")["spec"].clone();
+    scene.kubectl(&["delete", "machine", "still-a", "--wait=false"]);
+    for ranges in ["198.51.100.0/24", "203.0.113.0/24"] {
+        scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": [ranges]}}));
+        scene.until("it has seen that", say_so);
+        drop(all);
+        all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    }
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"drainTimeoutSeconds": 300}}));
+    scene.until("who started meanwhile has seen it", say_so);
+    assert_eq!(scene.get("haproxyloadbalancer", "lb")["spec"], asked);
+    assert!(scene.is_held("still-a", "lb"));
+    // Both get connections, from whom the ranges would keep out.
+    scene.until("who is to go gets connections like the other", || {
+        let answers: Vec<String> = (0..8).map(|_| ask(&lab.client, "192.0.2.1", FRONT).unwrap()).collect();
+        members.iter().all(|name| answers.iter().any(|answer| answer == name))
+    });
+    let mut held = held_by(&lab.client, "192.0.2.1", "still-a");
+
+    scene.patch("cluster", "c", &json!({"spec": {"paused": false}}));
+    scene.until("it drains", || scene.status("lb", "still-a").as_deref() == Some("draining"));
+    scene.until("who is not let in any more is kept out", || ask(&lab.client, "192.0.2.1", FRONT).is_err());
+    scene.until("nothing is paused", || {
+        scene.condition("lb", "Paused").0 == "False NotPaused"
+            && !scene.says_paused("haproxyloadbalancer", "lb")
+    });
+    assert_eq!(held.ask().unwrap(), "still-a", "what it has goes on");
+    drop(held);
+    scene.until("its infrastructure goes", || {
+        scene.get("labmachine", "still-a")["metadata"].get("deletionTimestamp").is_some()
+    });
+    scene.patch("labmachine", "still-a", &json!({"metadata": {"finalizers": null}}));
+    drop(all);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -111,6 +172,7 @@ async fn a_load_balancer_that_goes_leaves_nothing_behind() {
         scene.get("labbalancer", "lb")["metadata"].get("deletionTimestamp").is_some()
     });
     scene.until("it says so", || scene.condition("lb", "Deleting").0 == "True Deleting");
+    assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"], "it knows what it has to take away");
     scene.patch("labbalancer", "lb", &json!({"metadata": {"finalizers": null}}));
     scene.until("it is gone", || scene.get("loadbalancer", "lb") == Value::Null);
     for machine in ["one", "two"] {
@@ -383,6 +445,103 @@ async fn a_control_plane_that_may_not_be_changed() {
     });
     assert_eq!(template()["labels"]["loadbalancer.cluster.x-k8s.io/name"], "lb", "they are its members");
     scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+}
+
+/// A Machine that is not to be changed is told. It becomes no member, since it could not be held, and all else goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_may_not_be_changed() {
+    let scene = two("trouble-machine");
+    let registration = "admissionregistration.k8s.io/v1";
+    let name = "trouble-machine-stays";
+    let named = format!("object.metadata.namespace == '{}' && object.metadata.name == 'new'", scene.name);
+    let policy = json!({
+        "apiVersion": registration, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["cluster.x-k8s.io"], "apiVersions": ["*"], "resources": ["machines"],
+                "operations": ["UPDATE"],
+            }]},
+            "matchConditions": [{"name": "this-one", "expression": named}],
+            "validations": [{
+                "expression": "!object.metadata.?annotations.orValue({}).exists(key, key.endsWith('/member'))",
+                "message": "nobody is a member here",
+            }],
+        },
+    });
+    let binding = json!({
+        "apiVersion": registration, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    for object in [policy, binding] {
+        scene.kubernetes.apply(&object.to_string()).unwrap();
+    }
+    scene.control_plane("c", "lb", "new", "10.0.0.3");
+    let tried = ["annotate", "machine", "new", "example.com/member=x", "--dry-run=server", "-n", scene.name];
+    scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
+    let _running = scene.look_after().await;
+    scene.until("others are members", || scene.assigned("lb") == ["one Serve", "two Serve"]);
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(
+        message.contains("Machine new cannot be changed") && message.contains("nobody is a member here"),
+        "{message}"
+    );
+    // Ranges reach the provider, and who goes leaves.
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": ["10.0.0.0/8"]}}));
+    let asked = || scene.get("labbalancer", "lb")["spec"]["assignment"]["allowedSourceRanges"].clone();
+    scene.until("it hears of ranges", || asked() == json!(["10.0.0.0/8"]));
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes leaves", || scene.assigned("lb") == ["one Leave", "two Serve"]);
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
+    scene.until("and may go", || scene.get("machine", "one") == Value::Null);
+    scene
+        .kubernetes
+        .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name])
+        .unwrap();
+    scene.until("it becomes one when it may", || scene.assigned("lb") == ["new Serve", "two Serve"]);
+    scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+}
+
+/// What was asked for is what counts: ranges that a provider does not have yet are not said to be in force, and what is wrong does
+/// not keep them from becoming narrower.
+#[tokio::test(flavor = "multi_thread")]
+async fn ranges_are_in_force_when_their_provider_says_so_of_them() {
+    let scene = two("trouble-ranges");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    let ranges =
+        |ranges: Value| scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": ranges}}));
+    let asked = || scene.get("labbalancer", "lb")["spec"]["assignment"]["allowedSourceRanges"].clone();
+    let enforced = || scene.condition("lb", "SourceRangesEnforced").0;
+    ranges(json!(["10.0.0.0/8"]));
+    scene.until("it hears of ranges", || asked() == json!(["10.0.0.0/8"]));
+    let says = |ranges: Value| {
+        let condition = json!({
+            "type": "SourceRangesEnforced", "status": "True", "reason": "Enforced", "message": "",
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        });
+        let status = json!({"status": {"allowedSourceRanges": ranges, "conditions": [condition]}});
+        let patch = status.to_string();
+        scene.kubectl(&["patch", "labbalancer", "lb", "--subresource=status", "--type=merge", "-p", &patch]);
+    };
+    says(json!(["10.0.0.0/8"]));
+    scene.until("they are in force", || enforced() == "True Enforced");
+    // Something else is wrong meanwhile.
+    ranges(json!(["10.1.0.0/16"]));
+    let twice = json!([{"name": "a", "port": 6443}, {"name": "b", "port": 6443}]);
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"listeners": twice}}));
+    scene.until("it is told", || scene.condition("lb", "Degraded").0 == "True InvalidSpec");
+    scene.until("it hears of narrower ones", || asked() == json!(["10.1.0.0/16"]));
+    scene.until("which are not in force", || enforced() == "False Pending");
+    says(json!(["10.1.0.0/16"]));
+    scene.until("they are in force", || enforced() == "True Enforced");
+    ranges(json!(["10.0.0.0/8"]));
+    scene.until("it was looked at", || {
+        let found = scene.get("loadbalancer", "lb");
+        found["status"]["observedGeneration"] == found["metadata"]["generation"]
+    });
+    assert_eq!(asked(), json!(["10.1.0.0/16"]), "nobody more is let in while something is wrong");
 }
 
 /// Of two control planes that go, one is let go at once: after its provider was asked to take it out, and not before.

@@ -64,6 +64,7 @@ pub(crate) async fn start(
         let settings = HaProxySettings {
             flavour,
             namespace: given.namespace.clone(),
+            but: None,
             agents: loaded.config.haproxy.namespace.clone(),
             concurrency: given.concurrency.max(1),
         };

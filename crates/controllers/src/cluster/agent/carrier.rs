@@ -40,6 +40,8 @@ pub(super) struct Outcome {
     pub(super) seen: Option<Seen>,
     /// What keeps `HAProxy` from what is wanted.
     pub(super) problem: Option<Error>,
+    /// Whether all the same nobody gets in who is not wanted to, and who is to leave or to rest gets nothing new.
+    pub(super) closed: bool,
     /// What keeps addresses from being shared.
     pub(super) unshared: Option<Error>,
 }
@@ -98,7 +100,7 @@ impl Carrier {
                     // An address leads to where somebody answers.
                     // One that was refused a change still answers as it did before.
                     let unshared = keepalived.apply(&shared, instance.is_there()).await.err();
-                    let _ = done.send(Outcome { seen, problem, unshared });
+                    let _ = done.send(Outcome { seen, problem, closed: instance.has_closed(), unshared });
                 }
             });
         };

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
 use super::ObjectKey;
+use crate::cluster::admitted::narrowed;
 use crate::cluster::haproxy::HaProxyLoadBalancer;
 use crate::cluster::shelf::key;
 use crate::cluster::thing::Thing;
@@ -67,6 +68,17 @@ impl Kept {
         }
     }
 
+    /// It lets in nobody who is not meant by this form, whatever else of it cannot be carried.
+    pub(super) fn narrow(&mut self, object: &HaProxyLoadBalancer) {
+        let Some(form) = self.forms.get_mut(&key(object)) else { return };
+        let (Some(kept), Some(now)) = (&mut form.spec.assignment, &object.spec.assignment) else { return };
+        let left = narrowed(kept.allowed_source_ranges.as_deref(), now.allowed_source_ranges.as_deref());
+        if kept.allowed_source_ranges != left {
+            kept.allowed_source_ranges = left;
+            self.is_new = true;
+        }
+    }
+
     /// It was moved away. That is written down at once: it is gone in the next moment.
     pub(super) fn keep(&mut self, object: &HaProxyLoadBalancer) {
         let form = self.forms.entry(key(object)).or_insert_with(|| Form::of(object));
@@ -92,16 +104,18 @@ impl Kept {
         Some(self.forms.get(&key(object))?.put_on(object.clone()))
     }
 
-    /// Forgets who is gone. Gives those that were moved away, and are not found again among those who are there.
+    /// Forgets who is gone. Gives those that were moved away, and are not found again among those who are there; and those that are
+    /// there and cannot be read.
     pub(super) fn still(
         &mut self,
         found: &[Arc<HaProxyLoadBalancer>],
         pool: &str,
+        is_unknown: impl Fn(&ObjectKey) -> bool,
     ) -> Vec<Arc<HaProxyLoadBalancer>> {
         let found: BTreeMap<ObjectKey, bool> =
             found.iter().map(|object| (key(object), is_moving_away(object))).collect();
         let before = self.forms.len();
-        self.forms.retain(|place, form| form.moved || found.contains_key(place));
+        self.forms.retain(|place, form| form.moved || found.contains_key(place) || is_unknown(place));
         self.is_new |= self.forms.len() != before;
         for (_, form) in self.forms.iter_mut().filter(|(place, _)| found.get(*place) == Some(&false)) {
             self.is_new |= std::mem::take(&mut form.moved);
@@ -209,14 +223,33 @@ mod tests {
         let moving = object(json!({"clusterctl.cluster.x-k8s.io/delete-for-move": ""}), "random");
         let mut kept = Kept::read(&place.0);
         kept.keep(&moving);
-        assert_eq!(kept.still(&[moving], "default").len(), 0, "it is there still");
+        assert_eq!(kept.still(&[moving], "default", |_| false).len(), 0, "it is there still");
         let mut again = Kept::read(&place.0);
-        assert_eq!(again.still(&[], "default").len(), 1, "also after another start");
-        assert_eq!(again.still(&[], "other").len(), 0);
+        assert_eq!(again.still(&[], "default", |_| false).len(), 1, "also after another start");
+        assert_eq!(again.still(&[], "other", |_| false).len(), 0);
         let there = object(json!({}), "random");
-        assert_eq!(again.still(&[there], "default").len(), 0, "it is found on the other side");
+        assert_eq!(again.still(&[there], "default", |_| false).len(), 0, "it is found on the other side");
         again.save();
-        assert_eq!(Kept::read(&place.0).still(&[], "default").len(), 0);
+        assert_eq!(Kept::read(&place.0).still(&[], "default", |_| false).len(), 0);
+    }
+
+    #[test]
+    fn who_was_shut_out_is_not_let_in_by_another_start() {
+        let place = Place::new("narrow");
+        let open_to = |ranges: Value| {
+            let mut object = HaProxyLoadBalancer::clone(&object(json!({}), "random"));
+            let ranges = serde_json::from_value(ranges).unwrap();
+            object.0.spec.assignment.as_mut().unwrap().allowed_source_ranges = ranges;
+            object
+        };
+        let mut kept = Kept::read(&place.0);
+        kept.accept(&open_to(json!(["10.0.0.0/8"])));
+        kept.narrow(&open_to(json!(["10.1.0.0/16", "192.0.2.0/24"])));
+        kept.save();
+        let again = Kept::read(&place.0);
+        let form = again.form(&open_to(json!(null))).unwrap();
+        let ranges = &form.spec.assignment.as_ref().unwrap().allowed_source_ranges;
+        assert_eq!(json!(ranges), json!(["10.1.0.0/16"]), "and nobody more, before it can be carried");
     }
 
     #[test]
@@ -227,15 +260,16 @@ mod tests {
         kept.accept(&before);
         kept.save();
         let mut again = Kept::read(&place.0);
-        again.still(&[Arc::clone(&now)], "default");
+        again.still(&[Arc::clone(&now)], "default", |_| false);
         let form = again.form(&now).unwrap();
         assert_eq!((&form.spec, form.metadata.generation), (&before.spec, Some(7)));
         assert_eq!(form.status.address, "192.0.2.1");
         // What is moved away is what was carried, and not what was refused.
         again.keep(&now);
-        assert_eq!(Kept::read(&place.0).still(&[], "default")[0].spec, before.spec);
-        again.still(&[now], "default");
-        assert_eq!(again.still(&[], "default").len(), 0, "it is gone");
+        assert_eq!(Kept::read(&place.0).still(&[], "default", |_| false)[0].spec, before.spec);
+        again.still(&[now], "default", |_| false);
+        assert_eq!(again.still(&[], "default", |_| true).len(), 1, "it is there, and cannot be read");
+        assert_eq!(again.still(&[], "default", |_| false).len(), 0, "it is gone");
         again.save();
         assert!(!Kept::read(&place.0).has(&before));
     }
@@ -249,7 +283,7 @@ mod tests {
         kept.save();
         std::fs::remove_file(&kept.file).unwrap();
         kept.accept(&one);
-        kept.still(&[one], "default");
+        kept.still(&[one], "default", |_| false);
         kept.save();
         assert!(!kept.file.exists());
         kept.accept(&object(json!({}), "leastconn"));

@@ -176,12 +176,18 @@ impl HaProxyAgent {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             let is_ours = |object: &Arc<HaProxyLoadBalancer>| self.is_ours(object, &kept);
             let (mut ours, others): (Vec<_>, Vec<_>) = objects.all().into_iter().partition(is_ours);
-            ours.extend(kept.still(&ours, &self.settings.pool));
+            ours.extend(kept.still(&ours, &self.settings.pool, |key| objects.is_unknown(key)));
             kept.save();
             (ours, others)
         };
         let obstacles = |wanted| self.carrier.obstacles(wanted);
         let wanted = wanted::decide(&ours, &self.settings, kept, obstacles).await;
+        {
+            // Who was shut out is not let in again by another start, also if not all of this can be done.
+            let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+            wanted.forms.values().for_each(|form| kept.narrow(form));
+            kept.save();
+        }
         let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
             let why = ENDED.to_owned();
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
@@ -213,11 +219,19 @@ impl HaProxyAgent {
             let mut instance = self.instance(form, &of_it, &wanted.shared, &interfaces);
             instance.allowed_source_ranges = wanted::admits(form, object);
             if let Some(why) = &why {
-                // What was asked for last is not done.
-                let said = self.said(object);
-                instance.observed_generation = said.and_then(|said| said.observed_generation);
-                instance.allowed_source_ranges = said.and_then(|said| said.allowed_source_ranges.clone());
                 instance.problem = Some(why.clone());
+                if outcome.closed {
+                    // It is as it was, but for who is not to get in, or to be sent to, any more.
+                    let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                    let as_before = kept.form(object).unwrap_or_else(|| (**object).clone());
+                    instance.observed_generation = object.metadata.generation;
+                    instance.allowed_source_ranges = wanted::admits(&as_before, object);
+                } else {
+                    // What was asked for last is not done.
+                    let said = self.said(object);
+                    instance.observed_generation = said.and_then(|said| said.observed_generation);
+                    instance.allowed_source_ranges = said.and_then(|said| said.allowed_source_ranges.clone());
+                }
             } else if let Some(why) = wanted.refused.get(&key(object)) {
                 // That much was made of it.
                 instance.observed_generation = object.metadata.generation;

@@ -403,7 +403,7 @@ mod tests {
             // Who it was is known as long as it is wrong.
             let later = wanted(&all(&wrong), &mut kept);
             assert_eq!(shape(&later), shape(&fine), "{wrong}");
-            kept.still(&[], "default");
+            kept.still(&[], "default", |_| false);
             let without = wanted(&all(&wrong), &mut kept);
             assert_ne!(shape(&without), shape(&fine), "it went, and is another: {wrong}");
         }

@@ -198,9 +198,13 @@ impl Scene {
             }
             assert_eq!(reply.status, 200, "{}", reply.text);
         }
-        for machine in self.filtered().iter().chain(&self.far[..2]) {
+        // OVN has other flows in a network in which nothing is stateful, which chance alone would hardly ever make.
+        let is_stateless = [dice.chance(3), dice.chance(3)];
+        let near = self.filtered().iter().map(|machine| (machine, is_stateless[0]));
+        let far = self.far[..2].iter().map(|machine| (machine, is_stateless[1]));
+        for (machine, is_stateless) in near.chain(far) {
             let (stateful, stateless) = self.groups.split_at(self.stateful);
-            let from = if dice.chance(3) { stateless } else { stateful };
+            let from = if is_stateless || dice.chance(3) { stateless } else { stateful };
             let mut groups: Vec<&String> = (0..dice.roll(5)).map(|_| dice.one(from)).collect();
             groups.sort_unstable();
             groups.dedup();

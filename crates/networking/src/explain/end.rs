@@ -219,7 +219,8 @@ impl<'a> End<'a> {
         }
     }
 
-    /// What passes without a rule: see the rows of a network in `portcullis_ovn`, and OVN's own.
+    /// What passes without a rule: see the rows of a network in `portcullis_ovn`, and OVN's own. Wherever it has ACLs, it lets all of
+    /// these discoveries pass before it asks them.
     fn built_in(&self, packet: &Packet) -> Option<&'static str> {
         if self.direction == Direction::Egress
             && let Some(what) = self.asks_dhcp(packet)
@@ -232,31 +233,13 @@ impl<'a> End<'a> {
         }
         let source = if self.direction == Direction::Egress { self.local } else { self.remote };
         let target = if self.direction == Direction::Egress { self.remote } else { self.local };
-        match (packet.icmp_type, self.direction) {
-            (135 | 136, _) if packet.icmp_code == 0 => Some("neighbour discovery"),
-            (133, Direction::Egress) | (134, Direction::Ingress) if packet.icmp_code == 0 => {
-                Some("router discovery")
-            }
-            // OVN lets these pass wherever a stateful rule is in force.
-            (133 | 134, _) if packet.icmp_code == 0 && self.is_tracked() => Some("router discovery"),
-            (130..=132, _) if in_link_local(source) && self.is_tracked() => {
-                Some("multicast listener discovery")
-            }
-            (143, _) if target == IpAddr::V6(ALL_MLD) && self.is_tracked() => {
-                Some("multicast listener discovery")
-            }
+        match packet.icmp_type {
+            135 | 136 if packet.icmp_code == 0 => Some("neighbour discovery"),
+            133 | 134 if packet.icmp_code == 0 => Some("router discovery"),
+            130..=132 if in_link_local(source) => Some("multicast listener discovery"),
+            143 if target == IpAddr::V6(ALL_MLD) => Some("multicast listener discovery"),
             _ => None,
         }
-    }
-
-    /// Whether a stateful rule is in force in the network.
-    fn is_tracked(&self) -> bool {
-        let mut groups =
-            self.model.ports_of_network(self.port.network).flat_map(|port| &port.security_groups);
-        groups.any(|id| {
-            let group = self.model.get::<SecurityGroup>(*id);
-            group.is_some_and(|group| group.stateful) && self.model.rules_of_group(*id).next().is_some()
-        })
     }
 }
 

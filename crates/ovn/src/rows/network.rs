@@ -64,7 +64,7 @@ fn deny(desired: &mut Desired, scene: Scene<'_>, network: Uuid) {
         let request = "ip6 && ip6.dst == ff02::1:2 && udp && udp.src == 546 && udp.dst == 547";
         acl("dhcp6", Direction::Egress, request, ALLOW, "allow-stateless");
     }
-    // Without these there is no IPv6 at all. OVN lets them pass by itself where a rule is stateful.
+    // Without these there is no IPv6 at all. OVN 23.03 lets them pass by itself, older versions only where a rule is stateful.
     acl("neighbours-out", Direction::Egress, "(nd || nd_rs)", ALLOW, "allow-stateless");
     acl("neighbours-in", Direction::Ingress, "(nd || nd_ra)", ALLOW, "allow-stateless");
 }

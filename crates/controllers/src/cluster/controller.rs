@@ -106,20 +106,18 @@ fn of_cluster(balancers: &Balancers, queue: &Due) -> impl Fn(&str, &str, &Cluste
 fn of_machine(balancers: &Balancers, queue: &Due) -> impl Fn(&str, &str, &Machine) + Send + Sync + use<> {
     let (balancers, queue) = (Arc::clone(balancers), Arc::clone(queue));
     move |group, kind, machine| {
+        let (labels, annotations) = (machine.metadata.labels.as_ref(), machine.metadata.annotations.as_ref());
         for balancer in balancers.of(machine.namespace()) {
             let target = balancer.spec.target_kind();
-            let is_held = hooks(balancer.name()).is_on(machine.metadata.annotations.as_ref());
-            if target.api_group != group || target.kind != kind {
-                // It was one while Machines were.
-                if is_held {
-                    queue.add(key(&balancer));
-                }
-                continue;
-            }
-            let is_meant = balancer.spec.selection(balancer.name()).matches(machine.metadata.labels.as_ref());
-            let has_it = machine.annotation(MEMBER) == Some(balancer.name())
-                || balancer.status.targets.iter().any(|target| target.name == machine.name());
-            if is_meant || has_it || is_held {
+            let is_meant = || balancer.spec.selection(balancer.name()).matches(labels);
+            let has_it = || {
+                machine.annotation(MEMBER) == Some(balancer.name())
+                    || balancer.status.targets.iter().any(|target| target.name == machine.name())
+            };
+            // One of another kind was a member while Machines were.
+            let is_held = || hooks(balancer.name()).is_on(annotations);
+            let is_one = target.api_group == group && target.kind == kind;
+            if (is_one && (has_it() || is_meant())) || is_held() {
                 queue.add(key(&balancer));
             }
         }

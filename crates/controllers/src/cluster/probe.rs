@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use portcullis_kube_api::cluster::Endpoint;
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 
 use super::queue::Queue;
 use super::shelf::Key;
@@ -14,73 +15,76 @@ use super::shelf::Key;
 /// What endpoints said when they were asked.
 pub(super) struct Probes {
     every: Option<Duration>,
-    known: Arc<Mutex<HashMap<Key, Known>>>,
+    known: Mutex<HashMap<Key, Asked>>,
     queue: Arc<Queue>,
 }
 
-#[derive(Clone, Debug)]
-struct Known {
+/// An endpoint that is asked again and again, until this is dropped.
+struct Asked {
     endpoint: Endpoint,
-    answer: Option<Result<(), String>>,
-    asked: Instant,
-    is_asking: bool,
+    answer: Arc<Mutex<Option<Answer>>>,
+    asking: JoinHandle<()>,
+}
+
+type Answer = Result<(), String>;
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.asking.abort();
+    }
 }
 
 /// An answer takes no longer than this.
 const PATIENCE: Duration = Duration::from_secs(3);
 
+/// One that does not answer is likely to soon.
+const SILENT: Duration = Duration::from_secs(2);
+
 impl Probes {
     pub(super) fn new(every: Option<Duration>, queue: Arc<Queue>) -> Self {
-        Probes { every, known: Arc::default(), queue }
+        Probes { every, known: Mutex::default(), queue }
     }
 
-    /// What an endpoint said last, and when it is to be asked about again. It is asked beside this if that is long ago, and whoever
-    /// it belongs to is looked at again when it said something else.
-    pub(super) fn ask(
-        &self,
-        key: &Key,
-        endpoint: &Endpoint,
-    ) -> (Option<Result<(), String>>, Option<Duration>) {
-        let Some(every) = self.every else { return (None, None) };
+    /// What an endpoint said last. It is asked from now on, and whoever it belongs to is looked at when it says something else.
+    pub(super) fn answer(&self, key: &Key, endpoint: &Endpoint) -> Option<Answer> {
+        let every = self.every?;
         let mut known = lock(&self.known);
-        let now = Instant::now();
-        let found = known.entry(key.clone()).or_insert_with(|| Known {
-            endpoint: endpoint.clone(),
-            answer: None,
-            asked: now,
-            is_asking: false,
-        });
-        if found.endpoint != *endpoint {
-            *found = Known { endpoint: endpoint.clone(), answer: None, asked: now, is_asking: false };
+        if let Some(asked) = known.get(key).filter(|asked| asked.endpoint == *endpoint) {
+            return lock(&asked.answer).clone();
         }
-        // One that does not answer is likely to soon.
-        let pause =
-            if matches!(found.answer, Some(Ok(()))) { every } else { every.min(Duration::from_secs(2)) };
-        let is_due = found.answer.is_none() || now.duration_since(found.asked) >= pause;
-        if is_due && !found.is_asking {
-            (found.is_asking, found.asked) = (true, now);
-            let (all, queue, key, endpoint) =
-                (Arc::clone(&self.known), Arc::clone(&self.queue), key.clone(), endpoint.clone());
-            tokio::spawn(async move {
-                let answer = connect(&endpoint).await;
-                let mut all = lock(&all);
-                let Some(found) = all.get_mut(&key).filter(|found| found.endpoint == endpoint) else {
-                    return;
-                };
-                let is_new = found.answer.as_ref().map(Result::is_ok) != Some(answer.is_ok());
-                (found.answer, found.is_asking) = (Some(answer), false);
-                drop(all);
-                if is_new {
-                    queue.add(key);
-                }
-            });
-        }
-        (found.answer.clone(), Some(pause))
+        let answer = Arc::default();
+        let asking = tokio::spawn(ask(
+            every,
+            endpoint.clone(),
+            Arc::clone(&answer),
+            Arc::clone(&self.queue),
+            key.clone(),
+        ));
+        known.insert(key.clone(), Asked { endpoint: endpoint.clone(), answer, asking });
+        None
     }
 
-    /// It is not asked about any more.
+    /// It is not asked any more.
     pub(super) fn forget(&self, key: &Key) {
         lock(&self.known).remove(key);
+    }
+}
+
+async fn ask(
+    every: Duration,
+    endpoint: Endpoint,
+    known: Arc<Mutex<Option<Answer>>>,
+    queue: Arc<Queue>,
+    key: Key,
+) {
+    loop {
+        let answer = connect(&endpoint).await;
+        let pause = if answer.is_ok() { every } else { every.min(SILENT) };
+        let before = lock(&known).replace(answer.clone());
+        if before.as_ref() != Some(&answer) {
+            queue.add(key.clone());
+        }
+        sleep(pause).await;
     }
 }
 
@@ -93,6 +97,56 @@ async fn connect(endpoint: &Endpoint) -> Result<(), String> {
     }
 }
 
-fn lock(known: &Mutex<HashMap<Key, Known>>) -> MutexGuard<'_, HashMap<Key, Known>> {
+fn lock<T>(known: &Mutex<T>) -> MutexGuard<'_, T> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::net::TcpListener;
+
+    async fn until(probes: &Probes, key: &Key, endpoint: &Endpoint, is: impl Fn(&Answer) -> bool) {
+        timeout(Duration::from_secs(20), async {
+            while !probes.answer(key, endpoint).is_some_and(|answer| is(&answer)) {
+                sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await
+        .unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_an_endpoint_says_is_known_until_it_says_something_else() {
+        let queue = Arc::new(Queue::new("a thing", (PATIENCE, PATIENCE)));
+        let (woken, mut told) = tokio::sync::mpsc::unbounded_channel();
+        let also = Arc::clone(&queue);
+        tokio::spawn(async move {
+            also.run(1, |key| std::future::ready(woken.send(key).map(|()| None).map_err(|_| String::new())))
+                .await;
+        });
+        let probes = Probes::new(Some(Duration::from_millis(20)), queue);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port, ..Endpoint::default() };
+        let key = ("a".to_owned(), "lb".to_owned());
+        assert_eq!(probes.answer(&key, &endpoint), None, "nobody waits for it");
+        until(&probes, &key, &endpoint, Result::is_ok).await;
+        // It is asked again, and nothing is looked at for an answer that is known.
+        for _ in 0..3 {
+            listener.accept().await.unwrap();
+        }
+        assert_eq!(told.recv().await, Some(key.clone()));
+        assert!(told.try_recv().is_err());
+        drop(listener);
+        until(&probes, &key, &endpoint, Result::is_err).await;
+        assert_eq!(told.recv().await, Some(key.clone()));
+        // Another endpoint is asked anew, and what was said of the first one counts no more.
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let other = Endpoint { port: listener.local_addr().unwrap().port(), ..endpoint };
+        assert_eq!(probes.answer(&key, &other), None);
+        until(&probes, &key, &other, Result::is_ok).await;
+        probes.forget(&key);
+        assert_eq!(probes.answer(&key, &other), None);
+    }
 }

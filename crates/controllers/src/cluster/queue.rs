@@ -16,12 +16,46 @@ use crate::pause::pause;
 
 /// A queue of what has to be looked at.
 pub(crate) struct Queue {
-    due: Mutex<BTreeMap<Key, Instant>>,
+    due: Mutex<Due>,
     woken: Notify,
     /// What these are, for people.
     what: &'static str,
     /// How long is waited after a failure, at first and at most.
     backoff: (Duration, Duration),
+}
+
+/// What has to be looked at, by name and in the order of its time: most of it waits, and is not looked through for what does not.
+#[derive(Default)]
+struct Due {
+    times: BTreeMap<Key, Instant>,
+    order: BTreeSet<(Instant, Key)>,
+}
+
+impl Due {
+    /// At this time at the latest.
+    fn add(&mut self, key: Key, at: Instant) {
+        if let Some(before) = self.times.get(&key) {
+            if *before <= at {
+                return;
+            }
+            self.order.remove(&(*before, key.clone()));
+        }
+        self.order.insert((at, key.clone()));
+        self.times.insert(key, at);
+    }
+
+    /// Takes what is next and is its time, of those that are not in hand; or says when that is.
+    fn next(&mut self, now: Instant, in_hand: &BTreeSet<Key>) -> Result<Key, Option<Instant>> {
+        let free = self.order.iter().find(|(_, key)| !in_hand.contains(key)).cloned();
+        match free {
+            Some((at, key)) if at <= now => {
+                self.times.remove(&key);
+                self.order.remove(&(at, key.clone()));
+                Ok(key)
+            }
+            later => Err(later.map(|(at, _)| at)),
+        }
+    }
 }
 
 /// So many failures in a row are nothing to warn of: whoever lost against somebody else sees next what they wrote.
@@ -39,11 +73,7 @@ impl Queue {
 
     /// It is looked at in this time, unless something has it looked at before.
     pub(crate) fn add_in(&self, key: Key, time: Duration) {
-        let at = Instant::now() + time;
-        let mut due = self.due();
-        let found = due.entry(key).or_insert(at);
-        *found = (*found).min(at);
-        drop(due);
+        self.due().add(key, Instant::now() + time);
         self.woken.notify_one();
     }
 
@@ -58,29 +88,18 @@ impl Queue {
         let mut running: BTreeSet<Key> = BTreeSet::new();
         let mut work_in_hand = FuturesUnordered::new();
         loop {
-            let next = {
-                let (mut due, now) = (self.due(), Instant::now());
-                let mut waiting: Vec<(Instant, Key)> = due
-                    .iter()
-                    .filter(|(key, _)| !running.contains(*key))
-                    .map(|(key, at)| (*at, key.clone()))
-                    .collect();
-                waiting.sort_unstable();
-                let room = concurrency.saturating_sub(running.len());
-                let start: Vec<Key> = waiting
-                    .iter()
-                    .take_while(|(at, _)| *at <= now)
-                    .take(room)
-                    .map(|(_, key)| key.clone())
-                    .collect();
-                for key in start {
-                    due.remove(&key);
-                    running.insert(key.clone());
-                    let job = Box::pin(work(key.clone()));
-                    work_in_hand.push(async move { (key, job.await) });
+            let next = loop {
+                if running.len() >= concurrency {
+                    break None;
                 }
-                let is_full = running.len() >= concurrency;
-                waiting.into_iter().map(|(at, _)| at).find(|at| *at > now).filter(|_| !is_full)
+                match self.due().next(Instant::now(), &running) {
+                    Ok(key) => {
+                        running.insert(key.clone());
+                        let job = Box::pin(work(key.clone()));
+                        work_in_hand.push(async move { (key, job.await) });
+                    }
+                    Err(next) => break next,
+                }
             };
             let later = async {
                 match next {
@@ -129,7 +148,7 @@ impl Queue {
         Some(pause(self.backoff, *count))
     }
 
-    fn due(&self) -> MutexGuard<'_, BTreeMap<Key, Instant>> {
+    fn due(&self) -> MutexGuard<'_, Due> {
         self.due.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

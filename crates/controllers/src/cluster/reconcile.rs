@@ -233,7 +233,7 @@ impl Context {
         if !refused.is_empty() {
             again.within(Some(PATIENCE));
         }
-        let endpoint = self.asked(balancer, endpoint, &mut again);
+        let endpoint = self.asked(balancer, endpoint);
         if !is_placed
             || matches!(infrastructure, InfrastructureLook::Missing(_) | InfrastructureLook::UnknownKind(_))
         {
@@ -413,14 +413,12 @@ impl Context {
     }
 
     /// Whether an endpoint that is known answers, as far as it was asked.
-    fn asked(&self, balancer: &LoadBalancer, endpoint: EndpointLook, again: &mut Again) -> EndpointLook {
+    fn asked(&self, balancer: &LoadBalancer, endpoint: EndpointLook) -> EndpointLook {
         let (EndpointLook::NotAsked, Some(given)) = (&endpoint, balancer.spec.endpoint()) else {
             return endpoint;
         };
         let key = (balancer.namespace().to_owned(), balancer.name().to_owned());
-        let (answer, next) = self.probes.ask(&key, given);
-        again.within(next);
-        match answer {
+        match self.probes.answer(&key, given) {
             None => EndpointLook::NotAsked,
             Some(Ok(())) => EndpointLook::Answers,
             Some(Err(why)) => EndpointLook::Silent(why),
@@ -645,7 +643,7 @@ impl Context {
                 balancer.spec.allowed_source_ranges.as_deref(),
             ),
             membership: &membership,
-            endpoint: &self.asked(balancer, endpoint, &mut Again::default()),
+            endpoint: &self.asked(balancer, endpoint),
             infrastructure: &infrastructure,
             served_by: None,
             bound_to: None,

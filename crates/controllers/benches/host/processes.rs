@@ -1,7 +1,9 @@
 //! The processes that look after Services, and how they are talked to: by lines.
 
 use std::collections::BTreeSet;
+use std::io::Write;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Once;
 
 use futures_util::TryStreamExt;
@@ -68,13 +70,18 @@ pub(crate) fn run_ours(kubeconfig: &str, mode: Mode, both: bool) {
         standing.unwrap();
         set.call_once(|| println!("set"));
     };
+    // It waits for what it is told: the start of a program is not a part of what is measured.
+    let mut ip = Namespace::run(&node, || {
+        Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().unwrap().stdin.unwrap()
+    });
     let on_node = move |line: String| {
-        let words: Vec<&str> = line.split(' ').collect();
-        let done = portcullis_testkit::parts::run(&node, words[0], &words[1..]);
-        match words[0] {
-            "nft" => println!("{}", if done.is_ok() { "yes" } else { "no" }),
-            _ => drop(done.unwrap()),
+        let (program, arguments) = line.split_once(' ').unwrap();
+        if program == "ip" {
+            return writeln!(ip, "{arguments}").unwrap();
         }
+        let arguments: Vec<&str> = arguments.split(' ').collect();
+        let done = portcullis_testkit::parts::run(&node, program, &arguments);
+        println!("{}", if done.is_ok() { "yes" } else { "no" });
     };
     run(on_node, async move {
         let known = Known::new(client(Path::new(kubeconfig)).await);

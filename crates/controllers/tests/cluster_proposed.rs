@@ -37,7 +37,14 @@ static TYPES: LazyLock<&'static Kubernetes> = LazyLock::new(|| {
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
         },
     });
-    let all: Vec<String> = crds(Flavour::Proposed).iter().chain([&network]).map(Value::to_string).collect();
+    let mut types = crds(Flavour::Proposed);
+    // Of classes the proposal knows nothing, and so they are whatever somebody writes.
+    let clusters = types.iter_mut().find(|found| found["spec"]["names"]["kind"] == "Cluster").unwrap();
+    for version in clusters["spec"]["versions"].as_array_mut().unwrap() {
+        version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]["topology"] =
+            json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    }
+    let all: Vec<String> = types.iter().chain([&network]).map(Value::to_string).collect();
     kubernetes.apply_types(&all.join("\n---\n")).unwrap();
     kubernetes
 });
@@ -345,6 +352,27 @@ async fn a_mismatch_changes_nothing() {
     assert_eq!(scene.get(CLUSTERS, "c")["spec"]["controlPlane"]["endpoint"], endpoint("one.example.com"));
     assert_eq!(scene.get(PLANES, "k")["spec"]["endpoint"], endpoint("two.example.com"));
     assert!(scene.get("awsnlb", "nlb")["spec"].get("assignment").is_none(), "nothing is made");
+}
+
+/// It is there, and nobody says of it that it is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cluster_that_cannot_be_read_is_told() {
+    let scene = Scene::new("proposed-unread").await;
+    let cluster = |class: Value| {
+        let spec = json!({"topology": {"class": class}});
+        scene.apply("cluster.x-k8s.io/v1alpha4", "Cluster", "c", spec);
+    };
+    cluster(json!(5));
+    scene.balancer(json!({"endpoint": endpoint("api.example.com")}));
+    let ready = || {
+        let balancer = scene.get(BALANCERS, "lb");
+        let conditions = balancer["status"]["conditions"].as_array().cloned().unwrap_or_default();
+        let ready = conditions.iter().find(|found| found["type"] == "InfrastructureReady").cloned();
+        ready.map_or(String::new(), |ready| format!("{} {}", ready["reason"], ready["message"]))
+    };
+    eventually("that is told", || ready().contains("Cluster c: its spec cannot be read"));
+    cluster(json!("small"));
+    eventually("it is looked after then", || !ready().contains("Cluster c"));
 }
 
 /// All that belongs to a Cluster that is paused says so, and what is changed meanwhile counts after that.

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use portcullis_kube_api::cluster::{
-    CONTROL_PLANE_LABEL, DISABLED, MEMBER, MEMBER_TOO, MachineSpec, MachineStatus, NAME_LABEL, STATUS, hooks,
+    CLUSTER_LABEL, CONTROL_PLANE_LABEL, DISABLED, MEMBER, MEMBER_TOO, MachineSpec, MachineStatus, NAME_LABEL,
+    STATUS, hooks,
 };
 use serde_json::{Map, json};
 
@@ -16,11 +17,11 @@ use super::thing::{LoadBalancer, Machine};
 
 /// How Machines are held.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hold {
+pub(super) struct Hold<'a> {
     /// Whether who is a member is.
     pub(super) members: bool,
-    /// Whether what Machines of the control plane are made from has the hooks: it puts them on again wherever they are taken off.
-    pub(super) template: bool,
+    /// The Cluster whose Machines of the control plane are made with the hooks: they are put on again wherever they are taken off.
+    pub(super) template: Option<&'a str>,
 }
 
 impl Context {
@@ -103,7 +104,7 @@ impl Context {
         balancer: &str,
         membership: &Membership,
         released: &BTreeSet<&String>,
-        hold: Hold,
+        hold: Hold<'_>,
     ) -> Result<(), Failed> {
         let name = machine.name().to_owned();
         let target = membership.targets.iter().find(|target| target.name == name);
@@ -122,7 +123,8 @@ impl Context {
         let is_member = membership.members.iter().any(|member| member.name == name);
         for (hook, holder) in hooks(balancer).annotations() {
             if released.contains(&name) {
-                let comes_back = hold.template && machine.label(CONTROL_PLANE_LABEL).is_some();
+                let is_made_so = hold.template.is_some() && machine.label(CLUSTER_LABEL) == hold.template;
+                let comes_back = is_made_so && machine.label(CONTROL_PLANE_LABEL).is_some();
                 if machine.is_going() || !comes_back {
                     wanted.insert(hook, None);
                 }

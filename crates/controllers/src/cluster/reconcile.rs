@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
 use portcullis_kube_api::cluster::{
-    AssignedMember, Assignment, CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec, DutyWord,
-    Endpoint, Flavour, InfrastructureSpec, InfrastructureStatus, LoadBalancerStatus, MachineSpec,
+    AssignedMember, Assignment, CLUSTER_LABEL, CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec,
+    DutyWord, Endpoint, Flavour, InfrastructureSpec, InfrastructureStatus, LoadBalancerStatus, MachineSpec,
     MachineStatus, MemberStatus, Reference, TargetKind, condition, hooks, is_moving_away, is_paused,
     is_paused_itself,
 };
@@ -45,6 +45,8 @@ struct Surroundings {
     /// The control plane that it is for, if it is for one and that is an object.
     plane: Option<Plane>,
     is_control_plane: bool,
+    /// Control planes of other Clusters, which it was for before.
+    former: Vec<Plane>,
 }
 
 /// How a load balancer was found to stand.
@@ -58,6 +60,7 @@ struct Standing<'a> {
     is_checked: bool,
     refusals: &'a [String],
     refused: &'a [String],
+    unread: &'a [String],
     endpoint: &'a EndpointLook,
     infrastructure: &'a InfrastructureLook,
 }
@@ -89,6 +92,13 @@ impl Context {
             return Ok((!refused.is_empty()).then_some(PATIENCE));
         }
         let (Some(clusters), Some(cluster)) = (clusters.clone(), cluster) else {
+            let name = &balancer.spec.cluster_name;
+            let why = clusters.as_ref().and_then(|clusters| clusters.unread(&key.0, name));
+            if let Some(why) = why.filter(|_| !balancer.is_going()) {
+                let what = format!("Cluster {name}");
+                self.tell_missing(&balancer, InfrastructureLook::Unread(what.clone(), why.clone())).await?;
+                return Err(format!("{what}: {why}"));
+            }
             return self.without_its_cluster(&balancer, clusters).await;
         };
         if balancer.is_going() {
@@ -168,7 +178,14 @@ impl Context {
         let mut again = Again::default();
 
         let all: Vec<&Made> = main.iter().chain(&others).collect();
-        let candidates = self.candidates(balancer, &found, &all);
+        let mut candidates = self.candidates(balancer, &found, &all);
+        let mut unread = unread(&all);
+        for (name, why) in machines.unknown(balancer.namespace()) {
+            if let Some(candidate) = as_assigned(&name, &all) {
+                candidates.push(candidate);
+                unread.push(format!("{} {name}: {why}", target.kind));
+            }
+        }
         if everything_goes && candidates.iter().all(|candidate| !candidate.is_selected) {
             self.go_with_the_cluster(balancer).await?;
         }
@@ -189,7 +206,8 @@ impl Context {
 
         // Who is held is held before a provider hears of it, and let go after all who had it have.
         let hold = target.is_machine() && !(main.is_none() && others.is_empty()) && !everything_goes;
-        let template = hold && around.is_control_plane && around.plane.is_some();
+        let is_made_so = hold && around.is_control_plane && around.plane.is_some();
+        let template = is_made_so.then_some(balancer.spec.cluster_name.as_str());
         let hooks = Hold { members: hold, template };
         let (leaving, staying): (Vec<_>, Vec<_>) =
             found.iter().partition(|machine| membership.released.contains(machine.name()));
@@ -223,6 +241,10 @@ impl Context {
         {
             refused.push(not_changed(plane, &why));
         }
+        for plane in &around.former {
+            let marked = self.mark_plane(plane, balancer, false).await;
+            refused.extend(marked.err().map(|why| not_changed(plane, &why)));
+        }
         let is_right = refusals.is_empty() && is_placed;
         let asked = self.ask(&swap, around, is_right, &mut released, &mut refused).await?;
         // The endpoint came from above just now: the provider hears of the load balancer that has it.
@@ -247,6 +269,7 @@ impl Context {
             is_checked,
             refusals: &refusals,
             refused: &refused,
+            unread: &unread,
             endpoint: &endpoint,
             infrastructure: &infrastructure,
         };
@@ -316,7 +339,7 @@ impl Context {
             refused: standing.refused,
             paused: &named(&all, |(_, made)| is_paused_itself(made)),
             deleted: &named(&Vec::from_iter(main), |(_, made)| made.is_going()),
-            unread: &unread(&all),
+            unread: standing.unread,
             has_ranges: all
                 .iter()
                 .all(|(_, made)| has_ranges(made, balancer.spec.allowed_source_ranges.as_deref())),
@@ -446,12 +469,24 @@ impl Context {
             }),
         };
         // One that was for it, and is not any more, has hooks of ours still.
-        let has_hooks = |plane: &Plane| {
-            let template = plane.1.spec.machine_template.as_ref();
-            hooks(balancer.name()).is_on(template.map(|template| &template.metadata.annotations))
-        };
-        let plane = plane.filter(|plane| is_control_plane || has_hooks(plane));
-        Ok(Surroundings { cluster, plane, is_control_plane })
+        let plane = plane.filter(|plane| is_control_plane || has_hooks(plane, balancer));
+        let mut former = self.planes_with_hooks(balancer).await?;
+        former.retain(|(_, plane)| {
+            let of = plane.label(CLUSTER_LABEL).filter(|of| **of != balancer.spec.cluster_name);
+            let its_own = of.map(|of| cluster.0.get(balancer.namespace(), of));
+            its_own.is_some_and(|its_own| !is_paused(plane, its_own.as_ref().map(|cluster| &cluster.0)))
+        });
+        Ok(Surroundings { cluster, plane, is_control_plane, former })
+    }
+
+    /// All control planes whose Machines would be held for a load balancer from their first moment.
+    pub(super) async fn planes_with_hooks(&self, balancer: &LoadBalancer) -> Result<Vec<Plane>, Failed> {
+        let shelves = self.planes.known().await?;
+        let all = shelves.into_iter().flat_map(|shelf| {
+            let found = shelf.of(balancer.namespace());
+            found.into_iter().map(move |plane| (Arc::clone(&shelf), plane))
+        });
+        Ok(all.filter(|plane| has_hooks(plane, balancer)).collect())
     }
 
     pub(super) async fn plane(
@@ -781,6 +816,29 @@ fn reference_to((shelf, made): &Made) -> Reference {
         kind: resource.kind.clone(),
         name: made.name().to_owned(),
     }
+}
+
+/// Whether what Machines of a control plane are made from holds them for a load balancer.
+fn has_hooks((_, plane): &Plane, balancer: &LoadBalancer) -> bool {
+    let template = plane.spec.machine_template.as_ref();
+    hooks(balancer.name()).is_on(template.map(|template| &template.metadata.annotations))
+}
+
+/// A member of which nothing is known but what its load balancer was asked for: it stays that.
+fn as_assigned(name: &str, all: &[&Made]) -> Option<Candidate> {
+    let asked = all.iter().filter_map(|(_, made)| made.spec.assignment.as_ref());
+    let member = asked.flat_map(|asked| &asked.members).find(|member| member.name == name)?;
+    Some(Candidate {
+        name: name.to_owned(),
+        addresses: member.addresses.clone(),
+        provider_id: member.provider_id.clone(),
+        is_selected: member.duty != DutyWord::Leave,
+        is_disabled: member.duty == DutyWord::Rest,
+        going_since: None,
+        is_held: true,
+        is_control_plane: false,
+        taken_by: None,
+    })
 }
 
 /// Whether a member is one for what makes a load balancer.

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::conditions;
 use super::controller::Context;
 use super::kinds::Lack;
-use super::reconcile::{Failed, PATIENCE, Plane, not_changed};
+use super::reconcile::{Failed, PATIENCE, not_changed};
 use super::thing::{Cluster, LoadBalancer};
 use super::writing::is_own;
 
@@ -75,23 +75,21 @@ impl Context {
 
     /// Holds nobody any more, and says of nobody that it is a member. Gives what could not be changed.
     pub(super) async fn let_go(&self, balancer: &LoadBalancer, cluster: Option<&Cluster>) -> Vec<String> {
-        let (namespace, name) = (balancer.namespace(), balancer.name());
         let mut refused = Vec::new();
+        // Its kind is known by that, also after a start.
         let plane = match cluster.and_then(|cluster| cluster.spec.control_plane()) {
-            Some(reference) => self.plane(namespace, reference).await,
-            None => Ok(None),
+            Some(reference) => self.plane(balancer.namespace(), reference).await.err(),
+            None => None,
         };
-        let has_hooks = |plane: &Plane| {
-            let template = plane.1.spec.machine_template.as_ref();
-            hooks(name).is_on(template.map(|template| &template.metadata.annotations))
-        };
-        match plane {
-            Ok(Some(plane)) if has_hooks(&plane) => {
-                let marked = self.mark_plane(&plane, balancer, false).await;
-                refused.extend(marked.err().map(|why| not_changed(&plane, &why)));
+        // There may be hooks of ours on what cannot be seen.
+        refused.extend(plane);
+        match self.planes_with_hooks(balancer).await {
+            Ok(planes) => {
+                for plane in &planes {
+                    let marked = self.mark_plane(plane, balancer, false).await;
+                    refused.extend(marked.err().map(|why| not_changed(plane, &why)));
+                }
             }
-            Ok(_) => {}
-            // There may be hooks of ours on what cannot be seen.
             Err(why) => refused.push(why),
         }
         // Before its members were of another kind, they may have been Machines.

@@ -77,14 +77,9 @@ impl Provider for Easy {
     }
 }
 
-/// The type of a provider of ours as somebody else installed it, who checks nothing.
-fn loose(scene: &Scene) -> Kind {
-    let kind = Kind {
-        group: "loose.example.com",
-        version: "v1",
-        kind: "OVNLoadBalancer",
-        plural: "ovnloadbalancers",
-    };
+/// A type as somebody installed it who checks nothing.
+fn loose(scene: &Scene, kind: &'static str, plural: &'static str) -> Kind {
+    let kind = Kind { group: "loose.example.com", version: "v1", kind, plural };
     let definition = json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": {"name": format!("{}.{}", kind.plural, kind.group)},
@@ -125,7 +120,7 @@ async fn an_assignment_without_a_cluster_is_refused() {
     let right = json!({"generation": 1, "loadBalancer": "lb", "clusterName": "c", "members": [{"name": "one", "addresses": addresses}]});
     ours(right).unwrap();
 
-    let kind = loose(&scene);
+    let kind = loose(&scene, "OVNLoadBalancer", "ovnloadbalancers");
     let made = |name: &str, assignment: Value| {
         scene.apply(json!({
             "apiVersion": "loose.example.com/v1", "kind": "OVNLoadBalancer", "metadata": {"name": name},
@@ -270,6 +265,99 @@ async fn a_cluster_that_is_not_there() {
     assert_eq!(asked(), before, "nothing else is changed");
     scene.kubectl(&["delete", BALANCERS, "lb"]);
     assert!(!scene.is_held("two", "lb"));
+}
+
+/// With another Cluster nothing of the one before is held any more, nor will be: its Machines leave, and those that its control plane
+/// makes from then on are of no interest.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_cluster() {
+    let scene = Scene::new("wrong-other");
+    let hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/lb";
+    for name in ["c", "d"] {
+        let plane =
+            json!({"apiGroup": "controlplane.cluster.x-k8s.io", "kind": "LabControlPlane", "name": name});
+        scene.apply(json!({
+            "apiVersion": "controlplane.cluster.x-k8s.io/v1", "kind": "LabControlPlane",
+            "metadata": {"name": name}, "spec": {"machineTemplate": {"metadata": {}}},
+        }));
+        let metadata = json!({"annotations": {"portcullis.dev/control-plane-load-balancer": "lb"}});
+        scene.cluster(name, metadata, json!({"controlPlaneRef": plane}));
+    }
+    let is_made_with_hooks = |plane: &str| {
+        let plane = scene.get("labcontrolplane", plane);
+        plane["spec"]["machineTemplate"]["metadata"]["annotations"][hook] == "portcullis"
+    };
+    scene.control_plane("c", "lb", "one", "10.0.0.1");
+    scene.control_plane("d", "lb", "two", "10.0.0.2");
+    scene.balancer("c", "lb", json!({"endpoint": {"host": "api.example.com", "port": 443}}));
+    let running = scene.look_after().await;
+    scene.until("one is a member", || scene.assigned("lb") == ["one Serve"]);
+    scene.report("lb", "198.51.100.1", &[("one", "active")]);
+    scene.until("it is active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    scene.until("more are made", || is_made_with_hooks("c") && !is_made_with_hooks("d"));
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"clusterName": "d"}}));
+    scene.until("who is of the other one comes", || scene.assigned("lb") == ["one Serve", "two Serve"]);
+    scene.report("lb", "198.51.100.1", &BOTH);
+    scene.until("and then the first one leaves", || scene.assigned("lb") == ["one Leave", "two Serve"]);
+    scene.until("and more are made there", || is_made_with_hooks("d") && !is_made_with_hooks("c"));
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
+    scene.until("who has left may go", || !scene.is_held("one", "lb"));
+
+    // What was left while nobody looked goes with the load balancer.
+    drop(running);
+    let left = json!({"spec": {"machineTemplate": {"metadata": {"annotations": {hook: "portcullis"}}}}});
+    scene.patch("labcontrolplane", "c", &left);
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
+    let _running = scene.look_after().await;
+    scene.until("it is gone", || scene.get("loadbalancer", "lb") == Value::Null);
+    assert!(!is_made_with_hooks("c") && !is_made_with_hooks("d"));
+}
+
+/// A member that cannot be read any more stays what it is, also after a start, and others come and go.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_cannot_be_read() {
+    let scene = Scene::new("wrong-member");
+    loose(&scene, "Box", "boxes");
+    let boxed = |name: &str, id: Value| {
+        let address = format!("10.0.0.{}", name.len() + usize::from(name == "two"));
+        let addresses = json!([{"type": "InternalIP", "address": address}]);
+        scene.apply(json!({
+            "apiVersion": "loose.example.com/v1", "kind": "Box",
+            "metadata": {"name": name, "labels": {"app": "web"}}, "spec": {"providerID": id},
+        }));
+        let status = json!({"status": {"addresses": addresses}}).to_string();
+        scene.kubectl(&["patch", "box", name, "--subresource=status", "--type=merge", "-p", &status]);
+    };
+    boxed("one", json!("a"));
+    boxed("two", json!("b"));
+    scene.cluster("c", json!({}), json!({}));
+    scene.balancer(
+        "c",
+        "lb",
+        json!({
+            "targetKind": {"apiGroup": "loose.example.com", "kind": "Box"},
+            "selector": {"matchLabels": {"app": "web"}},
+            "endpoint": {"host": "api.example.com", "port": 443},
+        }),
+    );
+    let running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb") == ["one Serve", "two Serve"]);
+    scene.report("lb", "198.51.100.1", &BOTH);
+    drop(running);
+    boxed("one", json!(5));
+    let _running = scene.look_after().await;
+    boxed("three", json!("c"));
+    scene.until("others come", || scene.assigned("lb") == ["one Serve", "three Serve", "two Serve"]);
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True NotReadable");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(message.contains("Box one: its spec cannot be read"), "{message}");
+    scene.kubectl(&["delete", "box", "two"]);
+    scene.until("others go", || !scene.assigned("lb").contains(&"two Serve".to_owned()));
+    assert!(scene.assigned("lb").contains(&"one Serve".to_owned()));
+    boxed("one", json!("a"));
+    scene.until("all is well", || scene.condition("lb", "Degraded").0 != "True NotReadable");
+    scene.kubectl(&["delete", "box", "one"]);
+    scene.until("it goes as others do", || !scene.assigned("lb").contains(&"one Serve".to_owned()));
 }
 
 /// With members of another kind Machines are members no more, and nothing holds them. A kind that is none changes nothing.

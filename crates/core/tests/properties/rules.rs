@@ -82,7 +82,11 @@ proptest! {
         let (at_first, at_last) = (allowed(&before, &probes), allowed(&after, &probes));
         let either: Vec<bool> = at_first.iter().zip(&at_last).map(|(a, b)| *a || *b).collect();
         let both: Vec<bool> = at_first.iter().zip(&at_last).map(|(a, b)| *a && *b).collect();
-        let mut now: BTreeSet<Rule> = current.iter().cloned().collect();
+        // One by one, since of equal rules the first counts: collecting would keep the words of the last.
+        let mut now = BTreeSet::new();
+        for rule in &current {
+            now.insert(rule.clone());
+        }
         let in_between = |now: &BTreeSet<Rule>| {
             let open = verdicts(&now.iter().cloned().collect::<Vec<_>>());
             within(&open, &either) && within(&both, &open)

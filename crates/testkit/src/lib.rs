@@ -48,7 +48,7 @@ pub use probe::{Failure, Target, can_connect, connect};
 pub use raft::Raft;
 pub use refusing::Refusing;
 pub use virtual_machine::{outside, ovn, plug};
-pub use wait::{eventually, processes_of};
+pub use wait::{eventually, eventually_within, processes_of};
 pub use wire::Wire;
 
 use std::sync::LazyLock;

@@ -1,7 +1,8 @@
 use std::io::{self, ErrorKind, Read};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::Duration;
 
+use nix::errno::Errno;
 use portcullis_parts::Namespace;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
@@ -25,8 +26,12 @@ pub enum Failure {
     Unreachable,
 }
 
-/// An answer takes microseconds in the lab; a machine under load has been seen to take most of a second.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long and how often a probe looks for an answer, which takes microseconds in the lab; a machine under load has
+/// been seen to take most of a second. It counts looks and not time: who answers stands still when the machine does.
+const LOOK: Duration = Duration::from_millis(50);
+const LOOKS: u32 = 40;
+/// A datagram is sent again after so many of them.
+const LOOKS_PER_DATAGRAM: u32 = 5;
 
 /// Whether a packet from `from` reaches `target` at `to` and an answer comes back.
 pub fn can_connect(from: &Namespace, to: &str, target: Target) -> bool {
@@ -56,11 +61,21 @@ pub fn connect(from: &Namespace, to: &str, target: Target) -> Result<String, Fai
 }
 
 fn tcp(to: SocketAddr) -> io::Result<String> {
-    let mut stream = TcpStream::connect_timeout(&to, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer)?;
-    if answer.is_empty() { Err(ErrorKind::ConnectionRefused.into()) } else { Ok(answer) }
+    let mut socket = Socket::new(Domain::for_address(to), Type::STREAM, Some(Protocol::TCP))?;
+    socket.set_read_timeout(Some(LOOK))?;
+    // The kernel keeps to this one while it connects, and goes on with that when it is asked again.
+    socket.set_write_timeout(Some(LOOK))?;
+    let to = SockAddr::from(to);
+    patiently(|| socket.connect(&to))?;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 128];
+    loop {
+        match patiently(|| socket.read(&mut buffer))? {
+            0 if answer.is_empty() => return Err(ErrorKind::ConnectionRefused.into()),
+            0 => return Ok(String::from_utf8_lossy(&answer).into_owned()),
+            length => answer.extend_from_slice(&buffer[..length]),
+        }
+    }
 }
 
 fn udp(to: SocketAddr) -> io::Result<String> {
@@ -94,15 +109,31 @@ fn ask_again(
     mut send: impl FnMut() -> io::Result<()>,
     mut receive: impl FnMut() -> io::Result<usize>,
 ) -> io::Result<usize> {
-    socket2::SockRef::from(socket).set_read_timeout(Some(PATIENCE / 8))?;
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        send()?;
-        match receive() {
-            Err(error) if error.kind() == ErrorKind::WouldBlock && Instant::now() < deadline => {}
+    socket2::SockRef::from(socket).set_read_timeout(Some(LOOK))?;
+    let mut looks: u32 = 0;
+    patiently(|| {
+        if looks.is_multiple_of(LOOKS_PER_DATAGRAM) {
+            send()?;
+        }
+        looks += 1;
+        receive()
+    })
+}
+
+/// Looks again and again, until there is something to see or patience is at its end.
+fn patiently<T>(mut look: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    // The last two are said of a connection that is still being made: at first, and when it is asked again.
+    let is_early = |error: &io::Error| {
+        let number = error.raw_os_error().map(Errno::from_raw);
+        matches!(number, Some(Errno::EAGAIN | Errno::EINTR | Errno::EINPROGRESS | Errno::EALREADY))
+    };
+    for _ in 0..LOOKS {
+        match look() {
+            Err(error) if is_early(&error) => {}
             outcome => return outcome,
         }
     }
+    Err(ErrorKind::TimedOut.into())
 }
 
 fn any_address(like: IpAddr) -> SocketAddr {

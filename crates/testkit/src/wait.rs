@@ -5,10 +5,16 @@ use std::time::{Duration, Instant};
 /// Waits until `holds`, which it asks again and again, and fails the test after a minute: long enough for a busy
 /// machine, so that only what never happens fails.
 #[track_caller]
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(60);
+pub fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    eventually_within(Duration::from_secs(60), what, holds);
+}
+
+/// The same for what takes its time on an idle machine, too.
+#[track_caller]
+pub fn eventually_within(patience: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !holds() {
-        assert!(Instant::now() < deadline, "after 60 s it still is not so that {what}");
+        assert!(Instant::now() < deadline, "after {} s it still is not so that {what}", patience.as_secs());
         sleep(Duration::from_millis(50));
     }
 }

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 
 use super::asked;
 use super::controller::Context;
-use super::reconcile::{Failed, Made};
+use super::found::Made;
+use super::reconcile::Failed;
 use super::shelf::Shelf;
 use super::thing::{Infrastructure, LoadBalancer};
 use super::writing::{owned_by, owner};

@@ -48,8 +48,10 @@ pub(super) enum InfrastructureLook {
     Others,
     /// Nobody is named, and this makes it still.
     Kept(String),
-    /// The Cluster is not there; it serves as one of the other, which it was for, if there is one.
-    NoCluster(String, Option<String>),
+    /// The Cluster is not there.
+    NoCluster(String),
+    /// It was made for another Cluster than is named now, and serves as one of that.
+    OtherCluster { named: String, is_there: bool, before: String },
     /// Its kind is not installed, or cannot be watched.
     UnknownKind(String),
     /// It is not there.
@@ -60,6 +62,13 @@ pub(super) enum InfrastructureLook {
     InUse(String, String),
     /// It is there, and says this of itself.
     There(Box<Said>),
+}
+
+impl InfrastructureLook {
+    /// Whether it may come to be without anybody telling of it.
+    pub(super) fn is_lacking(&self) -> bool {
+        matches!(self, Self::Missing(_) | Self::UnknownKind(_) | Self::Unread(..))
+    }
 }
 
 /// What makes a load balancer, as it says of itself.
@@ -140,16 +149,23 @@ fn infrastructure_ready(look: &Look<'_>) -> Saying {
                 "It has no infrastructureRef any more, and {old} still makes it, as it was asked last: Machines come and go. Name it again, or delete it when others serve at the endpoint."
             ),
         ),
-        InfrastructureLook::NoCluster(name, None) => said(
+        InfrastructureLook::NoCluster(name) => said(
             "False",
             "ClusterNotFound",
             &format!("There is no Cluster {name}, and nothing is made without it."),
         ),
-        InfrastructureLook::NoCluster(name, Some(before)) => said(
+        InfrastructureLook::OtherCluster { named, is_there: false, before } => said(
             "False",
             "ClusterNotFound",
             &format!(
-                "There is no Cluster {name}. It serves as before, for {before}: Machines come and go, and nothing else is changed. Correct spec.clusterName."
+                "There is no Cluster {named}. It serves as before, for {before}: Machines come and go, and nothing else is changed. Correct spec.clusterName."
+            ),
+        ),
+        InfrastructureLook::OtherCluster { named, is_there: true, before } => said(
+            "False",
+            "ClusterChanged",
+            &format!(
+                "It was made for Cluster {before}, and does not go to {named}. It serves {before} as before: Machines come and go, and nothing else is changed. Put spec.clusterName back, and make a LoadBalancer of its own for {named}."
             ),
         ),
         InfrastructureLook::UnknownKind(why) => said("False", "UnknownKind", &sentence(why)),

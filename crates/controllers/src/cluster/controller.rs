@@ -1,8 +1,10 @@
 //! Looks after `LoadBalancers`: who their members are, where clients find them, what their providers are asked for.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use portcullis_kube_api::cluster::{
     ClusterSpec, ClusterStatus, ControlPlaneSpec, Flavour, InfrastructureSpec, InfrastructureStatus,
@@ -12,7 +14,7 @@ use portcullis_kube_api::cluster::{
 use super::kinds::Kinds;
 use super::probe::Probes;
 use super::queue::Queue;
-use super::shelf::{Shelf, key};
+use super::shelf::{Key, Shelf, key};
 use super::thing::{Cluster, ControlPlane, Infrastructure, Machine, resource};
 use crate::events::Events;
 
@@ -50,7 +52,24 @@ pub(super) struct Context {
     pub(super) planes: Kinds<ControlPlaneSpec, ClusterStatus>,
     pub(super) infrastructures: Kinds<InfrastructureSpec, InfrastructureStatus>,
     pub(super) probes: Probes,
+    pub(super) unheard: Unheard,
     pub(super) events: Events,
+}
+
+/// Load balancers of which what makes them hears nothing, and since when.
+#[derive(Default)]
+pub(super) struct Unheard(Mutex<HashMap<Key, Timestamp>>);
+
+impl Unheard {
+    /// Since when, which is now if it is news.
+    pub(super) fn since(&self, key: Key, now: Timestamp) -> Timestamp {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_insert(now)
+    }
+
+    /// It has heard all, or there is nothing to hear any more.
+    pub(super) fn forget(&self, key: &Key) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
 }
 
 impl LoadBalancers {
@@ -72,6 +91,7 @@ impl LoadBalancers {
             planes: Kinds::new(client.clone(), namespace, of_plane(&balancers, &queue)),
             infrastructures: Kinds::new(client.clone(), namespace, of_infrastructure(&balancers, &queue)),
             probes: Probes::new(settings.probe, Arc::clone(&queue)),
+            unheard: Unheard::default(),
             events: Events::new(client.clone(), "load-balancer-controller", &settings.host),
             balancers: Arc::clone(&balancers),
             client: client.clone(),

@@ -10,8 +10,9 @@ use portcullis_kube_api::cluster::{
 use serde_json::{Map, json};
 
 use super::controller::Context;
+use super::found::{Made, Plane, is_assigned};
 use super::membership::{Candidate, Membership};
-use super::reconcile::{Failed, Made, Plane, is_assigned};
+use super::reconcile::Failed;
 use super::shelf::Shelf;
 use super::thing::{LoadBalancer, Machine};
 

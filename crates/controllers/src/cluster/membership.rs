@@ -399,7 +399,7 @@ fn target(name: &str, state: MemberState, message: Option<String>) -> Target {
     Target { name: name.to_owned(), status: state.to_string(), connections: None, message }
 }
 
-fn later(time: Timestamp, by: Duration) -> Timestamp {
+pub(super) fn later(time: Timestamp, by: Duration) -> Timestamp {
     time.checked_add(by).unwrap_or(Timestamp::MAX)
 }
 

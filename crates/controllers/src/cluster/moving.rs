@@ -11,8 +11,9 @@ use tracing::info;
 use super::admitted::narrowed;
 use super::asked;
 use super::controller::Context;
+use super::found::{Made, not_changed};
 use super::membership::{GRACE, Membership};
-use super::reconcile::{Again, Made, has_heard, not_changed};
+use super::reconcile::{Again, has_heard};
 use super::thing::{Infrastructure, LoadBalancer};
 
 /// What makes a load balancer, and what did before.

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portcullis_kube_api::cluster::Endpoint;
+use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
@@ -36,6 +37,9 @@ impl Drop for Asked {
 
 /// An answer takes no longer than this.
 const PATIENCE: Duration = Duration::from_secs(3);
+
+/// A load balancer that has nobody to send to takes a connection, and closes it within this time.
+const CLOSED: Duration = Duration::from_millis(200);
 
 /// One that does not answer is likely to soon.
 const SILENT: Duration = Duration::from_secs(2);
@@ -90,10 +94,17 @@ async fn ask(
 
 async fn connect(endpoint: &Endpoint) -> Result<(), String> {
     let host = endpoint.host.trim_matches(['[', ']']);
-    match timeout(PATIENCE, TcpStream::connect((host, endpoint.port))).await {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("no answer for {} s", PATIENCE.as_secs())),
+    let mut stream = match timeout(PATIENCE, TcpStream::connect((host, endpoint.port))).await {
+        Ok(connected) => connected.map_err(|error| error.to_string())?,
+        Err(_) => return Err(format!("no answer for {} s", PATIENCE.as_secs())),
+    };
+    // Who waits for our first word is there, and who speaks first is.
+    match timeout(CLOSED, stream.read(&mut [0; 1])).await {
+        Ok(Ok(0) | Err(_)) => Err(
+            "the connection is closed at once, as one is that nobody serves or whose source is not allowed"
+                .to_owned(),
+        ),
+        Ok(Ok(_)) | Err(_) => Ok(()),
     }
 }
 
@@ -128,19 +139,32 @@ mod tests {
         let probes = Probes::new(Some(Duration::from_millis(20)), queue);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
-        let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port, ..Endpoint::default() };
+        let endpoint = Endpoint { host: "127.0.0.1".to_owned(), port };
         let key = ("a".to_owned(), "lb".to_owned());
         assert_eq!(probes.answer(&key, &endpoint), None, "nobody waits for it");
         until(&probes, &key, &endpoint, Result::is_ok).await;
         // It is asked again, and nothing is looked at for an answer that is known.
+        let mut open = Vec::new();
         for _ in 0..3 {
-            listener.accept().await.unwrap();
+            open.push(listener.accept().await.unwrap());
         }
         assert_eq!(told.recv().await, Some(key.clone()));
         assert!(told.try_recv().is_err());
-        drop(listener);
-        until(&probes, &key, &endpoint, Result::is_err).await;
+        drop((listener, open));
+        let closes = |answer: &Answer| answer.as_ref().is_err_and(|why| why.contains("closed at once"));
+        until(&probes, &key, &endpoint, |answer| answer.is_err() && !closes(answer)).await;
         assert_eq!(told.recv().await, Some(key.clone()));
+        // One that takes connections and closes them has nobody behind it.
+        while told.try_recv().is_ok() {}
+        let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
+        let closing = tokio::spawn(async move {
+            while let Ok((connection, _)) = listener.accept().await {
+                drop(connection);
+            }
+        });
+        until(&probes, &key, &endpoint, closes).await;
+        assert_eq!(told.recv().await, Some(key.clone()));
+        closing.abort();
         // Another endpoint is asked anew, and what was said of the first one counts no more.
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let other = Endpoint { port: listener.local_addr().unwrap().port(), ..endpoint };

@@ -92,7 +92,9 @@ impl Queue {
                 if running.len() >= concurrency {
                     break None;
                 }
-                match self.due().next(Instant::now(), &running) {
+                // Nothing is locked while it is begun, which may add to the queue.
+                let due = self.due().next(Instant::now(), &running);
+                match due {
                     Ok(key) => {
                         running.insert(key.clone());
                         let job = Box::pin(work(key.clone()));

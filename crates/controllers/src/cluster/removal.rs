@@ -6,14 +6,21 @@ use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use portcullis_kube_api::cluster::{CLUSTER_FINALIZER, MEMBER, STATUS, TargetKind, hooks};
+use portcullis_kube_api::cluster::{
+    CLUSTER_FINALIZER, CONTROL_PLANE_LABEL, MEMBER, STATUS, TargetKind, hooks,
+};
 use serde_json::{Value, json};
+use tracing::warn;
 
+use super::asked;
 use super::conditions;
 use super::controller::Context;
+use super::found::not_changed;
 use super::kinds::Lack;
-use super::reconcile::{Failed, PATIENCE, not_changed};
-use super::thing::{Cluster, LoadBalancer};
+use super::membership::{GRACE, later};
+use super::reconcile::{Failed, PATIENCE};
+use super::shelf::key;
+use super::thing::{Cluster, LoadBalancer, Machine};
 use super::writing::is_own;
 
 impl Context {
@@ -82,21 +89,47 @@ impl Context {
             None => None,
         };
         // There may be hooks of ours on what cannot be seen.
+        let mut puts_back = plane.is_some();
         refused.extend(plane);
         match self.planes_with_hooks(balancer).await {
             Ok(planes) => {
                 for plane in &planes {
-                    let marked = self.mark_plane(plane, balancer, false).await;
-                    refused.extend(marked.err().map(|why| not_changed(plane, &why)));
+                    if let Err(why) = self.mark_plane(plane, balancer, false).await {
+                        refused.push(not_changed(plane, &why));
+                        puts_back = true;
+                    }
                 }
             }
             Err(why) => refused.push(why),
         }
         // Before its members were of another kind, they may have been Machines.
         for kind in BTreeSet::from([balancer.spec.target_kind(), TargetKind::default()]) {
-            refused.extend(self.unmark(balancer, &kind, |_| true).await);
+            // What a control plane would put on again is taken off when the Machine goes.
+            let may_go = |machine: &Machine| {
+                !puts_back || machine.is_going() || machine.label(CONTROL_PLANE_LABEL).is_none()
+            };
+            refused.extend(self.unmark(balancer, &kind, may_go).await);
         }
         refused
+    }
+
+    /// What makes it does not hear of who is to leave: it cannot be read, or takes no wish. That is no reason to wait for ever: who is
+    /// to go does so when the time of a member that leaves is over, both since its deletion and since nothing is heard.
+    pub(super) async fn let_overdue_go(&self, balancer: &LoadBalancer) {
+        let now = Timestamp::now();
+        let since = self.unheard.since(key(balancer), now);
+        let drain = Duration::from_secs(asked::drain_seconds(&balancer.spec).into());
+        let is_over = |since: Timestamp| now >= later(later(since, drain), GRACE);
+        if !is_over(since) {
+            return;
+        }
+        let is_overdue = |machine: &Machine| {
+            let deleted = machine.metadata.deletion_timestamp.as_ref();
+            deleted.is_some_and(|deleted| is_over(deleted.0))
+        };
+        for why in self.unmark(balancer, &balancer.spec.target_kind(), is_overdue).await {
+            warn!(namespace = balancer.namespace(), name = balancer.name(), why, "a Machine is held still");
+        }
     }
 
     /// Takes what is ours off all objects of a kind that have left. Gives those that could not be changed.
@@ -104,7 +137,7 @@ impl Context {
         &self,
         balancer: &LoadBalancer,
         kind: &TargetKind,
-        has_left: impl Fn(&str) -> bool,
+        has_left: impl Fn(&Machine) -> bool,
     ) -> Vec<String> {
         let (name, hooks) = (balancer.name(), hooks(balancer.name()));
         let mut refused = Vec::new();
@@ -116,7 +149,7 @@ impl Context {
         for machine in shelf.of(balancer.namespace()) {
             let says = machine.annotation(MEMBER) == Some(name);
             let is_marked = says || hooks.is_on(machine.metadata.annotations.as_ref());
-            if !is_marked || !has_left(machine.name()) {
+            if !is_marked || !has_left(&machine) {
                 continue;
             }
             let mut annotations: BTreeMap<&str, Value> = BTreeMap::new();

@@ -1,5 +1,8 @@
 //! Pauses, deletion, moves, and what is wrong.
 
+use std::time::Duration;
+
+use portcullis_testkit::eventually_within;
 use portcullis_testkit::talk::ask;
 use serde_json::{Value, json};
 
@@ -31,7 +34,7 @@ async fn nothing_is_done_while_it_is_paused() {
     scene.kubectl(&["annotate", "machine", "two", "loadbalancer.cluster.x-k8s.io/disabled="]);
     scene.control_plane("c", "lb", "three", "10.0.0.3");
     // Long enough for what would have happened at once otherwise.
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"]);
     assert!(scene.is_held("one", "lb"));
     scene.patch("cluster", "c", &json!({"spec": {"paused": false}}));
@@ -247,6 +250,8 @@ async fn a_machine_has_one_load_balancer() {
     let scene = two("trouble-two");
     let _running = scene.look_after().await;
     scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
     let selector = json!({"matchLabels": {"loadbalancer.cluster.x-k8s.io/name": "lb"}});
     scene.balancer("c", "second", json!({"selector": selector}));
     scene.until("the second one is told", || {
@@ -255,6 +260,11 @@ async fn a_machine_has_one_load_balancer() {
     let (_, message) = scene.condition("second", "MembersUpToDate");
     assert!(message.contains("one is a member of lb"), "{message}");
     assert_eq!(scene.assigned("second"), [""; 0]);
+    assert_eq!(scene.assigned("lb"), ["one Serve", "two Serve"], "who has them keeps them");
+    for machine in ["one", "two"] {
+        assert_eq!(scene.status("lb", machine).as_deref(), Some("active"));
+        assert!(scene.is_held(machine, "lb"));
+    }
     scene.kubectl(&["delete", BALANCERS, "lb"]);
     scene.until("it has them when the first is gone", || scene.assigned("second").len() == 2);
 }
@@ -278,7 +288,7 @@ async fn at_rest_nothing_is_written() {
     // Cluster API itself comes to rest, too.
     let mut before = versions();
     scene.until("everybody is at rest", || {
-        std::thread::sleep(std::time::Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(1));
         let now = versions();
         let is_same = now == before;
         before = now;
@@ -286,7 +296,7 @@ async fn at_rest_nothing_is_written() {
     });
     drop(running);
     let _again = scene.look_after().await;
-    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(versions()[..3], before[..3], "a start finds all of it as it should be");
 }
 
@@ -365,6 +375,13 @@ pub(crate) fn allow(scene: &Scene, user: &str, role: &str, groups: &[&str], verb
     }
 }
 
+/// Takes from the scene's user what a role let it do, and waits until the API knows that it may not change these any more.
+fn forbid(scene: &Scene, role: &str, kind: &str) {
+    scene.kubectl(&["delete", "clusterrolebinding", role]);
+    let asked = ["auth", "can-i", "patch", kind, "--as", scene.name, "--namespace", scene.name];
+    scene.until("it may not be changed", || scene.kubernetes.kubectl(&asked).is_err());
+}
+
 /// Somebody with the scene's name, who may do anything with all that a load balancer needs, and only look at these groups.
 async fn half_blind(scene: &Scene, only_seen: &[&str]) -> kube::Client {
     let groups = [
@@ -438,13 +455,59 @@ async fn a_control_plane_that_may_not_be_changed() {
     scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
     let (_, message) = scene.condition("lb", "Degraded");
     assert!(message.contains("LabControlPlane plane cannot be changed"), "{message}");
-    allow(&scene, scene.name, "trouble-plane-changes", &[group], &["*"]);
+    let may_change = "trouble-plane-changes";
+    allow(&scene, scene.name, may_change, &[group], &["*"]);
     let template = || scene.get("labcontrolplane", "plane")["spec"]["machineTemplate"]["metadata"].clone();
     scene.until("it is done when it may be", || {
         template()["annotations"]["pre-drain.delete.hook.machine.cluster.x-k8s.io/lb"] == "portcullis"
     });
     assert_eq!(template()["labels"]["loadbalancer.cluster.x-k8s.io/name"], "lb", "they are its members");
     scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+
+    // What a control plane would put on again is not taken off Machines that stay: both would write for ever.
+    scene.until("it is held", || scene.is_held("one", "lb"));
+    scene.control_plane("c", "lb", "two", "10.0.0.2");
+    scene.until("so is another", || scene.is_held("two", "lb"));
+    forbid(&scene, may_change, "labcontrolplanes.controlplane.cluster.x-k8s.io");
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
+    scene.until("that is told", || {
+        let (state, message) = scene.condition("lb", "Deleting");
+        state == "True Deleting" && message.contains("LabControlPlane plane cannot be changed")
+    });
+    assert!(scene.is_held("one", "lb") && scene.is_held("two", "lb"));
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes is let go", || scene.get("machine", "one") == Value::Null);
+    assert!(scene.is_held("two", "lb"));
+    allow(&scene, scene.name, may_change, &[group], &["*"]);
+    scene.until("it goes when that may be", || scene.get("loadbalancer", "lb") == Value::Null);
+    assert!(!scene.is_held("two", "lb"));
+    assert!(template()["annotations"].as_object().is_none_or(serde_json::Map::is_empty));
+}
+
+/// A control plane that is not to be seen is told, and stands in the way of nothing: not of members, and not of a Cluster that goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_may_not_be_seen() {
+    let scene = two("trouble-plane-unseen");
+    let plane = hidden(&scene, "plane.example.com");
+    let annotations = json!({"portcullis.dev/control-plane-load-balancer": "lb"});
+    scene.patch("cluster", "c", &json!({"metadata": {"annotations": annotations}}));
+    scene.patch("cluster", "c", &json!({"spec": {"controlPlaneRef": plane}}));
+    scene.balancer("c", "ingress", json!({"selector": {"matchLabels": {"role": "ingress"}}}));
+    let _running = scene.look_after_as(half_blind(&scene, &[]).await);
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(message.contains("SecretBalancer of plane.example.com cannot be watched"), "{message}");
+    scene.until("one that is not for it has nothing to do with it", || {
+        scene.condition("ingress", "Degraded").0 == "False AsExpected"
+    });
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes leaves", || scene.assigned("lb") == ["one Leave", "two Serve"]);
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
+    scene.until("and may go", || scene.get("machine", "one") == Value::Null);
+    scene.kubectl(&["delete", "cluster", "c", "--wait=false"]);
+    scene.until("the Cluster waits for nobody", || !scene.is_held("two", "lb"));
 }
 
 /// A Machine that is not to be changed is told. It becomes no member, since it could not be held, and all else goes on.
@@ -557,18 +620,42 @@ async fn nobody_is_let_go_before_its_provider_has_heard() {
     scene.until("all are members", || scene.assigned("lb").len() == 3);
     scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active"), ("three", "active")]);
     scene.until("all are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
-    scene.kubectl(&["delete", "clusterrolebinding", may_ask]);
-    // The API takes a moment to know.
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    forbid(&scene, may_ask, "labbalancers.infrastructure.cluster.x-k8s.io");
     scene.kubectl(&["delete", "machine", "one", "two", "--wait=false"]);
     scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
     let (_, message) = scene.condition("lb", "Degraded");
     assert!(message.contains("LabBalancer lb cannot be changed"), "{message}");
-    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(scene.assigned("lb"), ["one Serve", "three Serve", "two Serve"]);
     assert!(scene.is_held("one", "lb") && scene.is_held("two", "lb"));
     allow(&scene, scene.name, may_ask, &[group], &["*"]);
     let is_gone = |name: &str| scene.get("machine", name) == Value::Null;
     scene.until("one is let go then", || is_gone("one") || is_gone("two"));
     assert!(!is_gone("one") || !is_gone("two"), "the other takes its time");
+}
+
+/// A provider that takes no wish any more is told, and holds nobody longer than one that does.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_ever_for_a_provider_that_takes_no_wish() {
+    let scene = two("trouble-deaf");
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"drainTimeoutSeconds": 0}}));
+    let group = "infrastructure.cluster.x-k8s.io";
+    let client = half_blind(&scene, &[group]).await;
+    let may_ask = "trouble-deaf-asks";
+    allow(&scene, scene.name, may_ask, &[group], &["*"]);
+    let _running = scene.look_after_as(client);
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    forbid(&scene, may_ask, "labbalancers.infrastructure.cluster.x-k8s.io");
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
+    assert!(scene.is_held("one", "lb"));
+    // Half a minute more than it is given, and the time of a busy machine.
+    let is_gone = || scene.get("machine", "one") == Value::Null;
+    eventually_within(Duration::from_secs(120), "it goes when its time is over", is_gone);
+    assert_eq!(scene.assigned("lb")[0], "one Serve", "nobody was told");
+    assert!(scene.is_held("two", "lb"), "who stays is held");
+    allow(&scene, scene.name, may_ask, &[group], &["*"]);
+    scene.until("it hears of it when it may", || scene.assigned("lb") == ["two Serve"]);
 }

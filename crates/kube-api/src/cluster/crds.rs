@@ -197,8 +197,8 @@ fn ovn() -> Map<String, Value> {
             "type": "array", "maxItems": 8, "items": address(),
             "description": "Where it listens: addresses outside of the subnets of its switches.",
         },
-        "switches": texts("Logical switches whose ports reach it directly, by name."),
-        "routers": texts("Logical routers that it is on, by name."),
+        "switches": texts("Logical switches whose ports reach it directly, by name or UUID."),
+        "routers": texts("Logical routers that it is on, by name or UUID."),
     }))
 }
 

@@ -218,7 +218,7 @@ pub fn next(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -> D
     let mut decision = Decision { problems: problems(&claims), ..Decision::default() };
     let steps = &mut decision.steps;
 
-    let files = range_files(&claims);
+    let files = range_files(claims.iter().filter(|claim| !claim.placed.is_empty()));
     for (name, ranges) in &files {
         let text = file::ranges_text(ranges);
         if look.ranges.get(name) != Some(&text) {
@@ -282,6 +282,7 @@ pub fn closing(wanted: &Wanted, look: &Look, memory: &Memory, now: SystemTime) -
     let decision = Decision { memory: memory.clone(), problems: problems(&claims), ..Decision::default() };
     let Some(running) = &look.running else { return decision };
     let mut servers = Servers { running, memory, now, cut: BTreeSet::new(), decision };
+    // Also of who gets nothing now: it listens where it did.
     for (file, ranges) in range_files(&claims) {
         let ranges = running.ranges.get(&file).and_then(|has| narrowed(has, &ranges));
         servers.decision.steps.extend(ranges.map(|ranges| Step::Admit { file, ranges }));
@@ -316,11 +317,11 @@ pub fn keeps_out(wanted: &Wanted, look: &Look) -> bool {
     })
 }
 
-/// The files of source ranges of all who get something, and what is to be in them.
-fn range_files(claims: &[Claim<'_>]) -> Vec<(String, BTreeSet<String>)> {
-    let placed = claims.iter().filter(|claim| !claim.placed.is_empty());
+/// The files of source ranges, and what is to be in them.
+fn range_files<'a>(claims: impl IntoIterator<Item = &'a Claim<'a>>) -> Vec<(String, BTreeSet<String>)> {
+    let claims = claims.into_iter();
     let files =
-        placed.filter_map(|claim| Some(file::ranges(claim.name.as_ref()?, &claim.balancer.load_balancer)));
+        claims.filter_map(|claim| Some(file::ranges(claim.name.as_ref()?, &claim.balancer.load_balancer)));
     files.flatten().collect()
 }
 

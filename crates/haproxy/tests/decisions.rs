@@ -551,6 +551,18 @@ fn what_closes_needs_no_file() {
     let new = Spec { name: 1, ..spec(&[81], &[1], &[(0, serve)]) };
     assert!(keeps_out(&wanted(&[open(), new], 0), &world.look));
 
+    // Who wants another port, which is taken, listens where it did: fewer may connect there all the same.
+    let mut world = World::new();
+    world.settle(&wanted(&[spec(&[80], &[0, 1], &[(0, serve)])], 0));
+    world.other = Some(81);
+    let moved = wanted(&[spec(&[81], &[1], &[(0, serve)])], 0);
+    world.look_around(&moved);
+    let steps = closing(&moved, &world.look, &world.memory, world.time()).steps;
+    assert_eq!(
+        steps,
+        [Step::Admit { file: "shop:b0.v4".to_owned(), ranges: ["10.1.0.0/16".to_owned()].into() }]
+    );
+
     // A load balancer that is gone, whatever comes in its place.
     let mut world = World::new();
     world.settle(&wanted(&[spec(&[80], &[0], &[(0, serve)])], 0));

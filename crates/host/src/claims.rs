@@ -48,6 +48,8 @@ pub struct Claim {
     pub held: Vec<(IpAddr, Option<Vec<Port>>)>,
     /// Ports that lead to it at every address of every node.
     pub node_ports: BTreeSet<Port>,
+    /// Ports of addresses at which others forward to it, whatever it gets.
+    pub external: BTreeSet<(IpAddr, Port)>,
 }
 
 impl Claim {
@@ -63,6 +65,12 @@ impl Claim {
             .any(|(held, ports)| *held == address && ports.as_ref().is_none_or(|ports| ports.contains(&port)))
     }
 
+    /// The ports that lead to it whatever it gets: at an address, or at all of them.
+    fn leads(&self) -> BTreeSet<Lead> {
+        let node_ports = self.node_ports.iter().map(|port| (None, *port));
+        node_ports.chain(self.external.iter().map(|(address, port)| (Some(*address), *port))).collect()
+    }
+
     /// How it stands at an address: who has all of its ports comes before who has some, and who has none comes last.
     fn rank(&self, address: IpAddr) -> u8 {
         let held = self.ports.iter().filter(|port| self.holds(address, **port)).count();
@@ -73,6 +81,9 @@ impl Claim {
         }
     }
 }
+
+/// A port that leads to somebody at an address, or at all of them.
+type Lead = (Option<IpAddr>, Port);
 
 /// What a node has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -183,6 +194,8 @@ pub enum Refusal {
     Listens(Port),
     /// The port leads to another Service, at all addresses.
     NodePort(Port, Name),
+    /// Others forward the port to another Service.
+    External(Port, Name),
     /// Another Service has the port.
     Taken(Port, Name),
 }
@@ -197,9 +210,9 @@ pub struct Claims {
     asked: BTreeMap<Name, Claim>,
     /// Who asks for a port of an address: mostly one.
     askers: HashMap<(IpAddr, Port), Vec<Name>>,
-    /// Whose node port a port is: mostly one's.
-    node_ports: HashMap<Port, BTreeSet<Name>>,
-    /// Who is refused for a node port of another, by each port that it wants.
+    /// Whom a port leads to whatever else is: mostly one.
+    leads: HashMap<Lead, BTreeSet<Name>>,
+    /// Who is refused since a port leads to another, by each port that it wants.
     shut_out: HashMap<Port, BTreeSet<Name>>,
     shares: HashMap<Name, Share>,
 }
@@ -214,7 +227,7 @@ impl Claims {
             usual,
             asked: BTreeMap::new(),
             askers: HashMap::new(),
-            node_ports: HashMap::new(),
+            leads: HashMap::new(),
             shut_out: HashMap::new(),
             shares: HashMap::new(),
         }
@@ -241,7 +254,7 @@ impl Claims {
         if self.asked.get(name) == claim.as_ref() {
             return BTreeSet::new();
         }
-        let concerned = self.set_node_ports(name, claim.as_ref());
+        let concerned = self.set_leads(name, claim.as_ref());
         let before: BTreeMap<Name, Option<Share>> =
             concerned.iter().map(|other| (Arc::clone(other), self.shares.get(other).cloned())).collect();
         let mut changed = self.enter_anew(name, claim);
@@ -255,27 +268,45 @@ impl Claims {
         changed
     }
 
-    /// Somebody has other node ports: who else is concerned, as one who wants such a port.
-    fn set_node_ports(&mut self, name: &Name, claim: Option<&Claim>) -> BTreeSet<Name> {
-        let none = BTreeSet::new();
-        let old = self.asked.get(name).map(|claim| claim.node_ports.clone()).unwrap_or_default();
-        let new = claim.map_or(&none, |claim| &claim.node_ports);
+    /// What somebody asks for who asked before, and of whom nobody says any more what it has: what it had and still gets is its own
+    /// all the same.
+    #[must_use]
+    pub fn kept(&self, name: &str, claim: Claim) -> Claim {
+        let (Some(before), Some(share)) = (self.asked.get(name), self.shares.get(name)) else { return claim };
+        if !claim.held.is_empty() {
+            return claim;
+        }
+        let held = before.held.iter().filter(|(address, _)| share.addresses.contains(address));
+        // All that it had, and not what it asks for from now on.
+        let with_ports = |(address, ports): &(IpAddr, Option<Vec<Port>>)| {
+            let all = || before.ports.iter().copied().collect();
+            (*address, Some(ports.clone().unwrap_or_else(all)))
+        };
+        Claim { held: held.map(with_ports).collect(), ..claim }
+    }
+
+    /// Other ports lead to somebody: who else is concerned, as one who wants such a port.
+    fn set_leads(&mut self, name: &Name, claim: Option<&Claim>) -> BTreeSet<Name> {
+        let old = self.asked.get(name).map(Claim::leads).unwrap_or_default();
+        let new = claim.map(Claim::leads).unwrap_or_default();
         let mut concerned = BTreeSet::new();
-        for port in old.difference(new) {
-            if let Some(owners) = self.node_ports.get_mut(port) {
+        for lead in old.difference(&new) {
+            if let Some(owners) = self.leads.get_mut(lead) {
                 owners.remove(name);
                 if owners.is_empty() {
-                    self.node_ports.remove(port);
+                    self.leads.remove(lead);
                 }
             }
-            concerned.extend(self.shut_out.get(port).into_iter().flatten().cloned());
+            concerned.extend(self.shut_out.get(&lead.1).into_iter().flatten().cloned());
         }
-        for port in new.difference(&old) {
-            self.node_ports.entry(*port).or_default().insert(Arc::clone(name));
-            let all = self.here.interfaces.iter().flat_map(|interface| &interface.addresses);
-            let askers = all.filter_map(|address| self.askers.get(&(*address, *port)));
+        for lead in new.difference(&old) {
+            self.leads.entry(*lead).or_default().insert(Arc::clone(name));
+            let (at, port) = *lead;
+            let all = self.here.interfaces.iter().flat_map(|interface| interface.addresses.iter().copied());
+            let all = all.filter(|address| at.is_none_or(|at| at == *address));
+            let askers = all.filter_map(|address| self.askers.get(&(address, port)));
             concerned.extend(askers.flatten().cloned());
-            concerned.extend(self.shut_out.get(port).into_iter().flatten().cloned());
+            concerned.extend(self.shut_out.get(&port).into_iter().flatten().cloned());
         }
         concerned.remove(name);
         concerned
@@ -382,8 +413,8 @@ impl Claims {
         candidates.retain(|address| only.is_none_or(|only| only.contains(address)));
         for address in candidates {
             if let Some(refusal) = self.needed_here(name, claim, address) {
-                if matches!(refusal, Refusal::NodePort(..)) {
-                    // Another of its ports may become one, too, and is named then.
+                if matches!(refusal, Refusal::NodePort(..) | Refusal::External(..)) {
+                    // Another of its ports may lead elsewhere, too, and is named then.
                     for port in &claim.ports {
                         self.shut_out.entry(*port).or_default().insert(Arc::clone(name));
                     }
@@ -404,8 +435,8 @@ impl Claims {
         entered
     }
 
-    /// Whether the node itself needs a port at an address, or all of it leads elsewhere. Who has one keeps it when a program comes
-    /// to listen there, or somebody gets it as a node port: they would not hear anything.
+    /// Whether the node itself needs a port at an address, or it leads elsewhere whatever is done. Who has one keeps it when a
+    /// program comes to listen there, or somebody gets it as a node port: they would not hear anything.
     fn needed_here(&self, name: &Name, claim: &Claim, address: IpAddr) -> Option<Refusal> {
         let reserved = claim.ports.iter().find(|port| self.policy.reserved.contains(&port.number));
         if let Some(port) = reserved {
@@ -420,8 +451,11 @@ impl Claims {
             return Some(Refusal::Listens(*port));
         }
         claim.ports.iter().filter(|port| !claim.holds(address, **port)).find_map(|port| {
-            let owner = self.node_ports.get(port)?.iter().find(|owner| *owner != name)?;
-            Some(Refusal::NodePort(*port, Arc::clone(owner)))
+            let other = |at: Option<IpAddr>| {
+                self.leads.get(&(at, *port))?.iter().find(|owner| *owner != name).cloned()
+            };
+            let node_port = other(None).map(|owner| Refusal::NodePort(*port, owner));
+            node_port.or_else(|| Some(Refusal::External(*port, other(Some(address))?)))
         })
     }
 
@@ -433,7 +467,12 @@ impl Claims {
         let entered = |address: &IpAddr| {
             !matches!(
                 share.refused.get(address),
-                Some(Refusal::Reserved(_) | Refusal::Listens(_) | Refusal::NodePort(..))
+                Some(
+                    Refusal::Reserved(_)
+                        | Refusal::Listens(_)
+                        | Refusal::NodePort(..)
+                        | Refusal::External(..)
+                )
             )
         };
         let addresses = share.addresses.iter().chain(share.refused.keys());

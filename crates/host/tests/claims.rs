@@ -65,6 +65,7 @@ fn claim(created: i64, ports: &[Port], at: &[&str]) -> Claim {
         families: BTreeSet::from([Family::V4]),
         held: Vec::new(),
         node_ports: BTreeSet::new(),
+        external: BTreeSet::new(),
     }
 }
 
@@ -130,6 +131,34 @@ fn a_node_port_is_nobody_elses() {
     let own = Claim { node_ports: BTreeSet::from([tcp(30090)]), ..claim(2, &[tcp(30090)], &["lan"]) };
     claims.set(&name("c/own"), Some(own));
     assert_eq!(addresses(&claims, "c/own"), [LAN]);
+}
+
+#[test]
+fn what_others_forward_to_one_is_nobody_elses() {
+    let mut claims = claims();
+    let external =
+        |port| Claim { external: BTreeSet::from([(ip(LAN), tcp(port))]), ..claim(2, &[tcp(port)], &["wan"]) };
+    claims.set(&name("b/other"), Some(external(80)));
+    assert_eq!(addresses(&claims, "b/other"), [WAN]);
+    // Also of one that is older.
+    let web = || claim(1, &[tcp(80)], &["lan"]);
+    claims.set(&name("a/web"), Some(web()));
+    let refused = Refusal::External(tcp(80), name("b/other"));
+    assert_eq!(claims.share("a/web").unwrap().refused, BTreeMap::from([(ip(LAN), refused)]));
+    assert_eq!(claims.set(&name("b/other"), Some(external(81))), BTreeSet::from([name("a/web")]));
+    assert_eq!(addresses(&claims, "a/web"), [LAN]);
+    // Who has it keeps it.
+    claims.set(&name("a/web"), Some(Claim { held: vec![(ip(LAN), None)], ..web() }));
+    claims.set(&name("b/other"), Some(external(80)));
+    assert_eq!(addresses(&claims, "a/web"), [LAN]);
+    // One's own is no reason, and gives no right to what the node needs.
+    let own = |port| Claim { at: None, ..external(port) };
+    claims.set(&name("a/web"), None);
+    claims.set(&name("b/other"), Some(own(80)));
+    assert!(addresses(&claims, "b/other").contains(&LAN.to_owned()));
+    claims.move_to(here(&[Listening { port: tcp(9090), address: None }]));
+    claims.set(&name("b/other"), Some(own(9090)));
+    assert_eq!(claims.share("b/other").unwrap().refused[&ip(LAN)], Refusal::Listens(tcp(9090)));
 }
 
 #[test]
@@ -244,12 +273,46 @@ fn what_is_not_there_is_told() {
     assert!(missing[0].1.to_string().starts_with("no interface `dmz` on this host"), "{missing:?}");
 }
 
+/// What nobody says any more does not change who has a port.
+#[test]
+fn what_one_had_is_kept_while_it_gets_it() {
+    let mut claims = claims();
+    let young = |ports: &[Port], held: &[&str], at: &[&str]| Claim {
+        held: held.iter().map(|text| (ip(text), None)).collect(),
+        ..claim(2, ports, at)
+    };
+    let (has, nowhere) = (young(&[tcp(80)], &[LAN, WAN], &["lan"]), young(&[tcp(80)], &[LAN], &["dmz"]));
+    claims.set(&name("b/young"), Some(has));
+    claims.set(&name("a/old"), Some(claim(1, &[tcp(80)], &["lan"])));
+    assert_eq!(addresses(&claims, "b/young"), [LAN]);
+    let cleared =
+        |claims: &Claims, ports: &[Port], at: &[&str]| claims.kept("b/young", young(ports, &[], at));
+    // It has what it had and gets, and no port that is new.
+    let now = cleared(&claims, &[tcp(80), tcp(81)], &["lan"]);
+    assert_eq!(now.held, [(ip(LAN), Some(vec![tcp(80)]))]);
+    let now = cleared(&claims, &[tcp(80)], &["lan"]);
+    assert!(claims.set(&name("b/young"), Some(now)).iter().all(|who| &**who == "b/young"));
+    assert_eq!(addresses(&claims, "b/young"), [LAN], "also if it is cleared again");
+    let now = cleared(&claims, &[tcp(80)], &["lan"]);
+    claims.set(&name("b/young"), Some(now));
+    assert_eq!(addresses(&claims, "b/young"), [LAN]);
+    // What it gave up is not its own any more.
+    claims.set(&name("b/young"), Some(nowhere));
+    let now = cleared(&claims, &[tcp(80)], &["lan"]);
+    assert_eq!(now.held, []);
+    claims.set(&name("b/young"), Some(now));
+    assert_eq!(addresses(&claims, "a/old"), [LAN]);
+    // What is said counts.
+    let said = young(&[tcp(80)], &[WAN], &["lan"]);
+    assert_eq!(claims.kept("b/young", said.clone()), said);
+}
+
 /// Who gets what, worked out from nothing: one after the other takes what it can.
 fn afresh(all: &BTreeMap<Name, Claim>, here: &Here) -> BTreeMap<Name, Share> {
     let mut shares = BTreeMap::new();
     for (who, claim) in all {
         let mut alone = Claims::new(policy(), here.clone());
-        // Node ports of others lead there whatever else they get.
+        // Node ports of others, and what others forward to them, lead there whatever else they get.
         for (other, claim) in all.iter().filter(|(other, _)| *other != who) {
             let nothing = Claim { ports: BTreeSet::new(), at: Some(Vec::new()), ..claim.clone() };
             alone.set(other, Some(nothing));
@@ -302,16 +365,18 @@ fn any_claim() -> impl Strategy<Value = Option<Claim>> {
         prop::collection::btree_map(prop::sample::select(vec![ip(LAN), ip(WAN), ip(LAN6)]), some, 0..2)
             .prop_map(|held| held.into_iter().collect());
     let node_ports = prop::collection::btree_set(port(), 0..2);
-    let claim = (0_i64..4, ports, at, families, held, node_ports);
+    let external = prop::collection::btree_set((prop::sample::select(vec![ip(LAN), ip(WAN)]), port()), 0..2);
+    let claim = (0_i64..4, ports, at, families, held, node_ports, external);
     prop::option::weighted(
         0.8,
-        claim.prop_map(|(created, ports, at, families, held, node_ports)| Claim {
+        claim.prop_map(|(created, ports, at, families, held, node_ports, external)| Claim {
             created,
             ports,
             at,
             families,
             held,
             node_ports,
+            external,
         }),
     )
 }

@@ -219,8 +219,9 @@ fn mode() -> impl Strategy<Value = Mode> {
 }
 
 fn interfaces() -> impl Strategy<Value = Vec<Interface>> {
-    let all = [("eth0", "192.0.2.1"), ("eth1", "192.0.2.2")]
-        .map(|(name, address)| Interface { name: name.into(), addresses: vec![address.parse().unwrap()] });
+    let all = [("eth0", "192.0.2.1", false), ("eth1", "192.0.2.2", true)].map(|(name, address, is_kept)| {
+        Interface { name: name.into(), addresses: vec![address.parse().unwrap()], is_kept }
+    });
     proptest::sample::subsequence(all.to_vec(), 0..=2)
 }
 
@@ -288,7 +289,8 @@ proptest! {
 
 #[test]
 fn an_interface_is_filtered_only_in_filter_mode() {
-    let interfaces = [Interface { name: "eth0".into(), addresses: vec!["192.0.2.1".parse().unwrap()] }];
+    let interfaces =
+        [Interface { name: "eth0".into(), addresses: vec!["192.0.2.1".parse().unwrap()], is_kept: false }];
     let skeleton = |mode| desired(&[], mode, &interfaces).skeleton;
     assert_eq!(skeleton(Mode::None), None);
     assert_eq!(skeleton(Mode::Filter).unwrap().interfaces, BTreeSet::from(["eth0".to_owned()]));

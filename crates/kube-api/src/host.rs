@@ -72,6 +72,9 @@ pub struct NodeDatapath {
     /// Services up to this version are in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub up_to: Option<u64>,
+    /// Node ports of Services that are not served, since the node needs them itself: `30022/tcp`.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub left_out: BTreeSet<String>,
     /// Why they do not do what they should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,

@@ -403,6 +403,21 @@ fn the_stories_of_a_single_node() {
     );
     assert!(said.contains("Did you mean `to-inside`?"), "{said}");
     assert!(can_connect(&inside, NODE, Target::Tcp(8000)), "what was there goes on");
+
+    // Off: no router, and no rule of it.
+    let has_table = || node.run("nft list tables").contains("portcullis");
+    assert!(has_table(), "there is something to take away");
+    let running = start("{status: Removed, listenAddress: [nonsense]}");
+    let gone = ["-n", "portcullis-ingress", "get", "service,deployment", "-o", "name"];
+    eventually("there is no router", || kubernetes.kubectl(&gone).unwrap_or_default().trim().is_empty());
+    eventually("nor a rule of it", || !has_table() && !can_connect(&inside, NODE, Target::Tcp(8000)));
+    drop(running);
+
+    // And on again.
+    let running = start("{listenAddress: [to-inside]}");
+    eventually("it is at that interface", || at() == NODE);
+    eventually("there are rules", has_table);
+    drop(running);
     // Where it does not run any more, and is not to, what it left is taken away by hand.
     let clear = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
@@ -411,16 +426,8 @@ fn the_stories_of_a_single_node() {
         String::from_utf8(output.stdout).unwrap()
     };
     assert_eq!(clear(), "What Portcullis had in the packet filters of this machine is gone.\n");
-    assert!(!node.run("nft list tables").contains("portcullis"));
+    assert!(!has_table());
     assert_eq!(clear(), "There is nothing of Portcullis in the packet filters of this machine.\n");
-
-    // Off: no router, and no rule of it.
-    let _running = start("{status: Removed, listenAddress: [nonsense]}");
-    let gone = ["-n", "portcullis-ingress", "get", "service,deployment", "-o", "name"];
-    eventually("there is no router", || kubernetes.kubectl(&gone).unwrap_or_default().trim().is_empty());
-    eventually("nor a rule of it", || {
-        !node.run("nft list tables").contains("portcullis") && !can_connect(&inside, NODE, Target::Tcp(8000))
-    });
 }
 
 /// What is printed is taken by Kubernetes as it is, and is about the pods of the router, wherever that runs.

@@ -86,29 +86,9 @@ async fn measure(host: &Host) {
     let mut bare = OtherProcess::start(processes::BARE, kubernetes.kubeconfig());
     seen.until(|known| known.values().filter(|addresses| addresses.len() == 1).count() >= THERE).await;
 
-    let (mut of_ours, mut of_bare) = (Vec::new(), Vec::new());
-    for number in 0..MADE {
-        for (class, times) in [(processes::OURS_CLASS, &mut of_ours), (processes::BARE_CLASS, &mut of_bare)] {
-            let (name, start) = make_one(&client, class, THERE + number).await;
-            seen.until(|known| known.get(&name).is_some_and(|addresses| !addresses.is_empty())).await;
-            times.push(start.elapsed());
-        }
-    }
-    bare.end();
-    let (median, most) = spread(&mut of_ours);
-    let (bare_median, bare_most) = spread(&mut of_bare);
     println!("from a Service to its status, {MADE} times, {THERE} there      median   99 of 100");
-    println!("{:<50} {:>6.1} ms   {:>6.1} ms", "  ours", millis(median), millis(most));
-    println!("{:<50} {:>6.1} ms   {:>6.1} ms", "  the floor", millis(bare_median), millis(bare_most));
-    let (above, most_above) = (median.saturating_sub(bare_median), most.saturating_sub(bare_most));
-    println!(
-        "{:<50} {:>6.1} ms {} {:>6.1} ms {}",
-        "  above the floor",
-        millis(above),
-        mark(above <= MEDIAN),
-        millis(most_above),
-        mark(most_above <= MOST)
-    );
+    above_the_floor(&client, &seen, processes::OURS_CLASS, THERE).await;
+    bare.end();
 
     let mut firsts = Vec::new();
     let mut alls = Vec::new();
@@ -146,23 +126,39 @@ fn hear_set(process: &mut OtherProcess) {
     while process.hear() != "set" {}
 }
 
+/// Makes Services of a class and of the floor's in turns, from a number on, and says how long it takes until each has its status.
+async fn above_the_floor(client: &Client, seen: &Seen, class: &str, from: usize) {
+    let (mut of_ours, mut of_bare) = (Vec::new(), Vec::new());
+    for number in from..from + MADE {
+        for (class, times) in [(class, &mut of_ours), (processes::BARE_CLASS, &mut of_bare)] {
+            let (name, start) = make_one(client, class, number).await;
+            seen.until(|known| known.get(&name).is_some_and(|addresses| !addresses.is_empty())).await;
+            times.push(start.elapsed());
+        }
+    }
+    let (median, most) = spread(&mut of_ours);
+    let (bare_median, bare_most) = spread(&mut of_bare);
+    println!("{:<50} {:>6.1} ms   {:>6.1} ms", "  ours", millis(median), millis(most));
+    println!("{:<50} {:>6.1} ms   {:>6.1} ms", "  the floor", millis(bare_median), millis(bare_most));
+    let (above, most_above) = (median.saturating_sub(bare_median), most.saturating_sub(bare_most));
+    println!(
+        "{:<50} {:>6.1} ms {} {:>6.1} ms {}",
+        "  above the floor",
+        millis(above),
+        mark(above <= MEDIAN),
+        millis(most_above),
+        mark(most_above <= MOST)
+    );
+}
+
 /// The same in mode filter, where a Service with ranges gets its address only after the node said that they are in force.
 async fn filtered(client: &Client, kubeconfig: &Path, seen: &Seen) {
     let mut ours = OtherProcess::start(processes::FILTER, kubeconfig);
+    let mut bare = OtherProcess::start(processes::BARE, kubeconfig);
     hear_set(&mut ours);
-    let mut times = Vec::new();
-    for number in 0..MADE / 4 {
-        let (name, start) = make_one(client, processes::FILTERED_CLASS, FILTERED + number).await;
-        seen.until(|known| known.get(&name).is_some_and(|addresses| !addresses.is_empty())).await;
-        times.push(start.elapsed());
-    }
-    let (median, most) = spread(&mut times);
-    println!(
-        "\n{:<50} {:>6.1} ms   {:>6.1} ms",
-        "from a Service with ranges to its status, filtered",
-        millis(median),
-        millis(most)
-    );
+    println!("\nthe same in mode filter, with ranges");
+    above_the_floor(client, seen, processes::FILTERED_CLASS, FILTERED).await;
+    bare.end();
     ours.end();
 }
 

@@ -12,6 +12,7 @@ use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Client, ResourceExt};
+use portcullis_core::Protocol;
 use portcullis_host::Machine;
 use portcullis_host::claims::{Claim, Claims, Here, Listening, Name, Policy, Port};
 use portcullis_host::datapath::{self, Datapath, Frontend, Mode, Others, Place, Synced};
@@ -21,7 +22,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
-use super::asked::{Serving, Slice, claim, is_local};
+use super::asked::{Serving, Slice, claim, covers_node_ports, health_check, is_same, node_ports};
 use super::doubt::Doubt;
 use super::endpoints::Endpoints;
 use super::health::Health;
@@ -111,6 +112,8 @@ struct Agent {
     claims: Claims,
     /// What was put into the packet filters, by Service.
     placed: HashMap<Name, Vec<Place>>,
+    /// Ports of nodes that Services have and do not get here, since the node needs them itself.
+    left_out: BTreeMap<Name, BTreeSet<Port>>,
     health: Health,
     /// Whether there is nothing in the packet filters.
     is_bare: bool,
@@ -129,6 +132,8 @@ struct Agent {
     /// Which start of the kernel this is.
     boot: String,
     report: watch::Sender<NodeReport>,
+    /// The same for the other half, if it is in this process.
+    here: Arc<watch::Sender<BTreeMap<String, NodeReport>>>,
 }
 
 impl NodeAgent {
@@ -167,6 +172,7 @@ impl NodeAgent {
             listening: BTreeSet::new(),
             claims: Claims::new(policy, Here::default()),
             placed: HashMap::new(),
+            left_out: BTreeMap::new(),
             is_bare: true,
             whole: true,
             pause: None,
@@ -177,6 +183,7 @@ impl NodeAgent {
             up_to: None,
             boot: boot(),
             report,
+            here: Arc::clone(&known.here),
             settings,
         };
         let beside = async {
@@ -216,11 +223,12 @@ impl Agent {
         self.warn_of_forwarding().await;
         // Before anything is read or written: what others change meanwhile is heard of.
         heard.extend(self.others().await);
+        // Nothing is done before all is known, and what was heard until then is not forgotten.
+        let mut concerned = Concerned::default();
         while let Some(first) = heard.next().await {
             if matches!(first, Heard::Time) {
                 heard.extend(self.others().await);
             }
-            let mut concerned = Concerned::default();
             // What came meanwhile is done together.
             let mut next = Some(first);
             while let Some(one) = next {
@@ -235,7 +243,7 @@ impl Agent {
                 next = heard.next().now_or_never().flatten();
             }
             if self.is_complete() {
-                self.act(concerned).await;
+                self.act(std::mem::take(&mut concerned)).await;
                 let problem = self.report.borrow().datapath.problem.clone();
                 told(problem.map_or(Ok(()), Err));
             }
@@ -300,8 +308,11 @@ impl Agent {
                     let asks_as_before = news.before.as_ref().zip(service).is_some_and(|(before, now)| {
                         before.spec == now.spec && before.metadata.annotations == now.metadata.annotations
                     });
+                    // A status that somebody cleared is put back, and does not change who has a port until then.
+                    let is_same = is_same(news.before.as_deref(), service.map(|service| &**service));
                     let claim = service.map(|service| claim(service));
-                    let claim = claim.or_else(|| self.others.get(&news.name).cloned());
+                    let kept = |claim| if is_same { self.claims.kept(&news.name, claim) } else { claim };
+                    let claim = claim.map(kept).or_else(|| self.others.get(&news.name).cloned());
                     let moved = self.claims.set(&news.name, claim);
                     self.newest = self.newest.max(news.version);
                     if !asks_as_before || !moved.is_empty() {
@@ -371,11 +382,40 @@ impl Agent {
     }
 
     /// What a Service is to have in the packet filters, at some of its addresses.
-    fn frontends(&self, name: &Name, addresses: &BTreeSet<IpAddr>) -> Vec<Frontend> {
-        let Some(service) = self.services.get(name) else { return Vec::new() };
+    fn frontends(&mut self, name: &Name, addresses: &BTreeSet<IpAddr>) -> Vec<Frontend> {
+        let left_out = self.needed_here(name);
+        let Some(service) = self.services.get(name) else {
+            self.left_out.remove(name);
+            return Vec::new();
+        };
         let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
         let serving = Serving { cluster, node, service, slices: self.endpoints.of(name) };
-        serving.frontends(addresses)
+        let frontends = serving.frontends(addresses, &left_out);
+        if left_out.is_empty() {
+            self.left_out.remove(name);
+        } else {
+            self.left_out.insert(Arc::clone(name), left_out);
+        }
+        frontends
+    }
+
+    /// Ports of nodes that a Service has and are kept for the node itself. Where a program only listens, ranges count: networks listen
+    /// on node ports to have them for themselves, and forward them to everybody.
+    ///
+    /// Where packets are only filtered there is none: whoever forwards them does so in any case, and without a filter for everybody.
+    fn needed_here(&self, name: &Name) -> BTreeSet<Port> {
+        let service = self.services.get(name).filter(|_| self.settings.mode == Mode::Nftables);
+        let Some((service, spec)) = service.and_then(|service| Some((service, service.spec.as_ref()?)))
+        else {
+            return BTreeSet::new();
+        };
+        let reserved = &self.settings.policy.reserved;
+        let ports = node_ports(spec).into_iter().filter(|_| covers_node_ports(service));
+        let mut needed: BTreeSet<Port> = ports.filter(|port| reserved.contains(&port.number)).collect();
+        // Programs that listen there are ours, or keep us from it.
+        let health = health_check(spec).filter(|port| reserved.contains(port));
+        needed.extend(health.map(|number| Port { protocol: Protocol::TCP, number }));
+        needed
     }
 
     async fn act(&mut self, concerned: Concerned) {
@@ -397,6 +437,7 @@ impl Agent {
                 self.tell(NodeDatapath {
                     mode: word(self.settings.mode).to_owned(),
                     interfaces: self.named(in_force),
+                    left_out: self.left_out.values().flatten().map(ToString::to_string).collect(),
                     up_to: self.up_to.filter(|_| self.settings.mode != Mode::None),
                     problem: None,
                 });
@@ -422,16 +463,16 @@ impl Agent {
     /// Makes the packet filters have everything, and nothing else.
     async fn sync_all(&mut self) -> Result<BTreeSet<String>, datapath::Error> {
         let names: Vec<Name> = self.services.names().cloned().collect();
-        let mut all = Vec::new();
-        self.placed.clear();
+        let (mut all, mut placed) = (Vec::new(), HashMap::new());
         for name in names {
             let frontends = self.frontends(&name, &self.addresses(&name));
             let places: Vec<Place> = frontends.iter().map(Frontend::place).collect();
             if !places.is_empty() {
-                self.placed.insert(name, places);
+                placed.insert(name, places);
             }
             all.extend(frontends);
         }
+        self.placed = placed;
         // Without any there is nothing to be left on the machine.
         let mode = if all.is_empty() { Mode::None } else { self.settings.mode };
         self.is_bare = mode == Mode::None;
@@ -474,7 +515,7 @@ impl Agent {
         let (mut come, mut gone) = (Vec::new(), BTreeSet::new());
         for name in moved.difference(&asking) {
             let mut addresses = self.addresses(name);
-            let mut places = self.placed.remove(name).unwrap_or_default();
+            let mut places = self.placed.get(name).cloned().unwrap_or_default();
             let goes = |place: &mut Place| !place.is_node_port() && !addresses.contains(&place.address());
             gone.extend(places.extract_if(.., goes));
             // Where it was already nothing changes, and that may be at many.
@@ -485,7 +526,9 @@ impl Agent {
             places.extend(frontends.iter().map(Frontend::place));
             places.sort_unstable();
             places.dedup();
-            if !places.is_empty() {
+            if places.is_empty() {
+                self.placed.remove(name);
+            } else {
                 self.placed.insert(Arc::clone(name), places);
             }
             come.extend(frontends);
@@ -539,11 +582,13 @@ impl Agent {
     fn outside(&self) -> Vec<datapath::Interface> {
         let selection = &self.settings.policy.selection;
         let interfaces = self.claims.here().interfaces.iter();
-        let outside = interfaces.filter(|one| !one.is_loopback && !selection.is_internal(&one.name));
+        let is_meant = |one: &Interface| !selection.is_internal(&one.name) || selection.is_kept(one);
+        let outside = interfaces.filter(|one| !one.is_loopback && is_meant(one));
         outside
             .map(|one| datapath::Interface {
                 name: one.name.clone(),
                 addresses: one.addresses.iter().copied().collect(),
+                is_kept: selection.is_kept(one),
             })
             .collect()
     }
@@ -552,10 +597,8 @@ impl Agent {
         for name in changed {
             let service = self.services.get(name);
             let spec = service.and_then(|service| service.spec.as_ref());
-            let port = spec
-                .filter(|spec| is_local(spec))
-                .and_then(|spec| u16::try_from(spec.health_check_node_port?).ok())
-                .filter(|port| *port > 0);
+            let reserved = &self.settings.policy.reserved;
+            let port = spec.and_then(health_check).filter(|port| !reserved.contains(port));
             let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
             let ready = service.map_or(0, |service| {
                 Serving { cluster, node, service, slices: self.endpoints.of(name) }.ready_here()
@@ -576,11 +619,13 @@ impl Agent {
             boot: self.boot.clone(),
             datapath,
         };
-        self.report.send_if_modified(|report| {
-            let differs = *report != now;
-            *report = now;
-            differs
-        });
+        if *self.report.borrow() == now {
+            return;
+        }
+        if !self.settings.observe {
+            self.here.send_modify(|all| drop(all.insert(self.settings.node.clone(), now.clone())));
+        }
+        self.report.send_replace(now);
     }
 }
 

@@ -15,6 +15,7 @@ use portcullis_host::interfaces::Entry;
 use portcullis_kube_api::host::{LISTEN_ADDRESSES, NODE_PORTS};
 use portcullis_kube_api::source_ranges;
 
+use super::others::external_ips;
 use super::told::Item;
 
 /// For how long a client keeps its endpoint, where a Service does not say.
@@ -23,6 +24,11 @@ const USUAL_AFFINITY: i32 = 10_800;
 /// The name of a Service: `NAMESPACE/NAME`.
 pub(super) fn name(service: &Service) -> Name {
     Name::from(format!("{}/{}", service.namespace().unwrap_or_default(), service.name_any()))
+}
+
+/// Whether this is the Service that it was before, and not another one of its name.
+pub(super) fn is_same(before: Option<&Service>, now: Option<&Service>) -> bool {
+    before.zip(now).is_some_and(|(before, now)| before.uid() == now.uid())
 }
 
 /// What a Service asks for.
@@ -37,11 +43,29 @@ pub(super) fn claim(service: &Service) -> Claim {
         families: families(spec),
         held: held(service),
         node_ports: node_ports(spec),
+        external: external(service, spec),
     }
 }
 
+/// The ports of addresses that people wrote on a Service: whoever forwards packets does so there, whoever looks after it.
+fn external(service: &Service, spec: &ServiceSpec) -> BTreeSet<(IpAddr, Port)> {
+    let ports = all_ports(spec);
+    external_ips(service).flat_map(|address| ports.iter().map(move |port| (address, *port))).collect()
+}
+
+/// Whether the source ranges of a Service are to count for its node ports, too.
+pub(super) fn covers_node_ports(service: &Service) -> bool {
+    service.annotations().get(NODE_PORTS).is_some_and(|value| value == "true")
+}
+
+/// The port on which nodes tell whether they have an endpoint of a Service.
+pub(super) fn health_check(spec: &ServiceSpec) -> Option<u16> {
+    let port = spec.health_check_node_port.filter(|_| is_local(spec))?;
+    u16::try_from(port).ok().filter(|port| *port > 0)
+}
+
 /// The ports of nodes that lead to a Service.
-fn node_ports(spec: &ServiceSpec) -> BTreeSet<Port> {
+pub(super) fn node_ports(spec: &ServiceSpec) -> BTreeSet<Port> {
     let port = |port: &ServicePort| {
         let number = u16::try_from(port.node_port?).ok().filter(|number| *number > 0)?;
         Some(Port { protocol: protocol(port.protocol.as_deref()), number })
@@ -192,37 +216,32 @@ pub(super) struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// The frontends at these addresses, and at its node ports if its ranges are to count for them.
-    pub(super) fn frontends(&self, addresses: &BTreeSet<IpAddr>) -> Vec<Frontend> {
+    /// The frontends at these addresses, and at its node ports if its ranges are to count for them, but for some of those.
+    pub(super) fn frontends(&self, addresses: &BTreeSet<IpAddr>, left_out: &BTreeSet<Port>) -> Vec<Frontend> {
         let Some(spec) = &self.service.spec else { return Vec::new() };
         let nobody = || Admission { ranges: SourceRanges::listed([]), empty_means: EmptyMeans::Nobody };
         let admission = admission(self.service).unwrap_or_else(|_| nobody());
         let (namespace, name) = (self.service.namespace().unwrap_or_default(), self.service.name_any());
         let Ok(owner) = Owner::new(self.cluster, "Service", Some(namespace), name) else { return Vec::new() };
-        let covers_node_ports =
-            self.service.annotations().get(NODE_PORTS).is_some_and(|value| value == "true");
+        let covers_node_ports = covers_node_ports(self.service);
         let mut all = Vec::new();
         for port in ports(spec) {
+            let protocol = protocol(port.protocol.as_deref());
             let mut places: Vec<Place> = number(port)
                 .iter()
                 .flat_map(|number| {
-                    addresses.iter().filter_map(|address| {
-                        Place::new(*address, protocol(port.protocol.as_deref()), *number).ok()
-                    })
+                    addresses.iter().filter_map(|address| Place::new(*address, protocol, *number).ok())
                 })
                 .collect();
             if covers_node_ports
                 && let Some(number) = port.node_port.and_then(|port| u16::try_from(port).ok())
+                && !left_out.contains(&Port { protocol, number })
             {
                 let every = families(spec).into_iter().map(|family| match family {
                     Family::V4 => IpAddr::from([0, 0, 0, 0]),
                     Family::V6 => IpAddr::from([0_u16; 8]),
                 });
-                places.extend(
-                    every.filter_map(|every| {
-                        Place::new(every, protocol(port.protocol.as_deref()), number).ok()
-                    }),
-                );
+                places.extend(every.filter_map(|every| Place::new(every, protocol, number).ok()));
             }
             for place in places {
                 all.extend(self.frontend(spec, port, place, &owner, &admission));

@@ -23,7 +23,7 @@ use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
 use super::agent::{interfaces, read_listening};
-use super::asked::{Slice, addresses, claim, ingress, is_local, limits, name};
+use super::asked::{Slice, addresses, claim, ingress, is_local, is_same, limits, name};
 use super::endpoints::Endpoints;
 use super::known::{Known, watched};
 use super::others::{Noted, claim_of_others};
@@ -77,6 +77,8 @@ pub struct HostController {
 enum Heard {
     Service(Event<Item<Service>>),
     Report(Event<Item<ConfigMap>>),
+    /// What nodes tell that are looked after by this process.
+    Here(BTreeMap<String, NodeReport>),
     Node(Event<Item<Node>>),
     Slice(Event<Item<Slice>>),
     /// A status was written.
@@ -108,6 +110,8 @@ struct Controller {
     reports: Told<ConfigMap>,
     nodes: Told<Node>,
     sites: BTreeMap<String, Site>,
+    /// Nodes that are looked after by this process. What they tell by the API comes later, and is older.
+    here: BTreeSet<String>,
     endpoints: Endpoints,
     /// Services that wait for the packet filters of a node.
     waiting: BTreeSet<Name>,
@@ -162,8 +166,16 @@ impl HostController {
             receiver.recv().await.map(|heard| (heard, receiver))
         });
         let reports = Api::namespaced(client.clone(), &settings.namespace);
+        let mut here = known.here.subscribe();
+        here.mark_changed();
+        let here = stream::unfold(here, |mut here| async {
+            here.changed().await.ok()?;
+            let all = here.borrow_and_update().clone();
+            Some((Heard::Here(all), here))
+        });
         let heard = vec![
             own.boxed(),
+            here.boxed(),
             known.services().map(Heard::Service).chain(ended("Services")).boxed(),
             watched(reports, Config::default().labels(NODE_LABEL)).map(Heard::Report).boxed(),
             watched(Api::all(client.clone()), Config::default()).map(Heard::Node).boxed(),
@@ -179,6 +191,7 @@ impl HostController {
             reports: Told::default(),
             nodes: Told::default(),
             sites: BTreeMap::new(),
+            here: BTreeSet::new(),
             endpoints: Endpoints::default(),
             waiting: BTreeSet::new(),
             behind: HashMap::new(),
@@ -238,7 +251,7 @@ impl Controller {
                 let others =
                     |service: &Service| (!is_ours(service)).then(|| claim_of_others(service)).flatten();
                 for (name, claim) in self.others.take(&event, others) {
-                    changed.extend(self.enter(&name, claim.as_ref(), version));
+                    changed.extend(self.enter(&name, claim.as_ref(), false, version));
                 }
                 let given_up = |service: &Service| {
                     // One of another class was never ours: somebody else of our kind may look after it.
@@ -248,7 +261,13 @@ impl Controller {
                 };
                 changed.extend(self.given_up.take(&event, given_up).into_iter().map(|(name, _)| name));
                 for news in self.services.take(event, is_ours) {
-                    changed.extend(self.claim(&news.name, news.version));
+                    changed.extend(self.claim(&news.name, news.before.as_deref(), news.version));
+                }
+            }
+            Heard::Here(all) => {
+                for (node, report) in all {
+                    self.here.insert(node.clone());
+                    changed.extend(self.take_site(node, report));
                 }
             }
             Heard::Report(event) => {
@@ -286,8 +305,9 @@ impl Controller {
                         let now = (patch, number(&addresses_of(&service)));
                         self.written.insert(Arc::clone(&name), now);
                         let version = version(&*service);
+                        let before = self.services.get(&name).cloned();
                         self.services.wrote(*service);
-                        changed.extend(self.claim(&name, version));
+                        changed.extend(self.claim(&name, before.as_deref(), version));
                     }
                     // It is another one by now: what is told of it is decided on, now or when it is told.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -328,11 +348,13 @@ impl Controller {
         told && self.endpoints.is_complete()
     }
 
-    /// Enters what a Service asks for at every node, by a version of it; whose share is another now, and the Service itself.
-    fn claim(&mut self, name: &Name, version: Option<u64>) -> BTreeSet<Name> {
+    /// Enters what a Service asks for at every node, which was this before, by a version of it; whose share is another now, and the
+    /// Service itself.
+    fn claim(&mut self, name: &Name, before: Option<&Service>, version: Option<u64>) -> BTreeSet<Name> {
         let service = self.services.get(name).cloned();
         let claim = service.as_deref().map(claim).or_else(|| self.others.get(name).cloned());
-        let mut changed = self.enter(name, claim.as_ref(), version);
+        // A status that somebody cleared is put back, and does not change who has a port until then.
+        let mut changed = self.enter(name, claim.as_ref(), is_same(before, service.as_deref()), version);
         changed.insert(Arc::clone(name));
         if let Some(service) = service {
             let number = number(&(&service.spec, &service.metadata.annotations));
@@ -355,11 +377,19 @@ impl Controller {
         changed
     }
 
-    /// Enters a claim at every node; whose share is another now.
-    fn enter(&mut self, name: &Name, claim: Option<&Claim>, version: Option<u64>) -> BTreeSet<Name> {
+    /// Enters a claim at every node, of somebody new or of who asked before; whose share is another now.
+    fn enter(
+        &mut self,
+        name: &Name,
+        claim: Option<&Claim>,
+        is_same: bool,
+        version: Option<u64>,
+    ) -> BTreeSet<Name> {
         let mut changed = BTreeSet::new();
         for site in self.sites.values_mut() {
-            for other in site.claims.set(name, claim.cloned()) {
+            let claim = claim.cloned();
+            let claim = claim.map(|claim| if is_same { site.claims.kept(name, claim) } else { claim });
+            for other in site.claims.set(name, claim) {
                 site.since.insert(Arc::clone(&other), version);
                 changed.insert(other);
             }
@@ -381,12 +411,14 @@ impl Controller {
         let mut changed = BTreeSet::new();
         let node = told.as_ref().map(|(node, _)| node.clone());
         if let Some(before) = before.filter(|before| Some(before) != node.as_ref())
+            && !self.here.contains(&before)
             && self.sites.remove(&before).is_some()
         {
             info!(node = before, "the node tells nothing of itself any more");
             changed.extend(self.services.names().cloned());
         }
         let (node, report) = match told {
+            Some((node, _)) if self.here.contains(&node) => return changed,
             Some((node, Ok(report))) => (node, report),
             Some((node, Err(problem))) => {
                 warn!(node, %problem, "what the node tells of itself cannot be read; what it told before counts");
@@ -394,6 +426,13 @@ impl Controller {
             }
             None => return changed,
         };
+        changed.extend(self.take_site(node, report));
+        changed
+    }
+
+    /// A node has this.
+    fn take_site(&mut self, node: String, report: NodeReport) -> BTreeSet<Name> {
+        let mut changed = BTreeSet::new();
         let here = Here {
             interfaces: interfaces(&report),
             listening: report.listening.iter().filter_map(|text| read_listening(text)).collect(),
@@ -535,7 +574,7 @@ impl Controller {
             return;
         }
         let now = Time(Timestamp::now());
-        let Some(patch) = verdict.patch(&service, self.settings.mode, &now) else { return };
+        let Some(patch) = verdict.patch(&service, &now) else { return };
         if self.settings.observe {
             info!(service = %name, addresses = ?verdict.addresses, "its status would be written");
             return;

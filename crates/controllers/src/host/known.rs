@@ -1,6 +1,7 @@
-//! What is watched. Services and endpoints are read once, for both halves, where they are one process.
+//! What is watched. Services and endpoints are read once, for both halves, where they are one process; and there one half hears of the
+//! other without the API between them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +14,9 @@ use kube::runtime::watcher::{Config, Event};
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Client, Resource};
 use portcullis_host::claims::Name;
-use portcullis_kube_api::host;
+use portcullis_kube_api::host::{self, NodeReport};
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tracing::warn;
 
 use super::asked::Slice;
@@ -32,12 +33,14 @@ pub struct Known {
     pub(super) client: Client,
     services: Source<Service>,
     slices: Source<Slice>,
+    /// What nodes tell of themselves that are looked after by this process, by name.
+    pub(super) here: Arc<watch::Sender<BTreeMap<String, NodeReport>>>,
 }
 
 impl Known {
     /// What this client is told. Nothing is watched before somebody wants to know it.
     pub fn new(client: Client) -> Self {
-        Known { client, services: Source::default(), slices: Source::default() }
+        Known { client, services: Source::default(), slices: Source::default(), here: Arc::default() }
     }
 
     /// Services that are of interest to anybody here.

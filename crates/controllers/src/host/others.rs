@@ -96,7 +96,7 @@ pub(super) fn claim_of_others(service: &Service) -> Option<Claim> {
     let ports = if at.is_empty() { BTreeSet::new() } else { claim.ports };
     let at = at.into_iter().map(Entry::Address).collect();
     // Who has something keeps it: they before who only asks, and ours before them where both have it.
-    Some(Claim { created: i64::MAX, at: Some(at), ports, ..claim })
+    Some(Claim { created: i64::MAX, at: Some(at), ports, external: BTreeSet::new(), ..claim })
 }
 
 /// The addresses at which somebody wants a Service to be reached without anybody giving it any.

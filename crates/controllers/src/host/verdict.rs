@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use portcullis_core::Enforcement;
+use portcullis_core::{Enforcement, Protocol};
 use portcullis_host::claims::{Port, Refusal, Share};
 use portcullis_host::datapath::Mode;
 use portcullis_host::interfaces::{Entry, NotHere};
@@ -14,7 +14,10 @@ use portcullis_kube_api::host::{self, ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS, No
 use serde_json::{Value, json};
 
 use super::agent::word;
-use super::asked::{admission, all_ports, claim, ingress, limits};
+use super::asked::{
+    admission, all_ports, claim, covers_node_ports, health_check, ingress, limits, node_ports,
+};
+use super::others::external_ips;
 
 /// What one node gives a Service.
 #[derive(Clone, Debug)]
@@ -39,6 +42,8 @@ pub(super) struct Given<'a> {
 pub(super) struct Verdict {
     /// Where it is reached.
     pub(super) addresses: BTreeSet<IpAddr>,
+    /// Who serves these.
+    servers: BTreeMap<IpAddr, Server>,
     /// Those of them where it is with the ports that it had, until packet filters know of the others.
     pub(super) settling: BTreeSet<IpAddr>,
     /// Whether it has all that it asks for; a reason and a sentence.
@@ -47,6 +52,19 @@ pub(super) struct Verdict {
     pub(super) enforcement: Kept,
     /// Whether more is to be said once the packet filters of a node know of it.
     pub(super) waits: bool,
+}
+
+/// Who serves an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Server {
+    /// Whoever does so by the status.
+    Others,
+    /// Whoever did, and others if nobody is known to have.
+    AsBefore,
+    /// The same, but nobody who does not yet: what keeps to its ranges is not there.
+    NobodyNew,
+    /// The packet filters of its node.
+    Node,
 }
 
 /// Whether ranges keep anybody out.
@@ -67,10 +85,15 @@ pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Ver
     // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
     let waiting = (mode == Mode::Filter && limits(service)).then(|| claim(service));
     let mut reached = BTreeSet::new();
+    let mut servers = BTreeMap::new();
     let mut settling = BTreeSet::new();
     let mut waits = BTreeSet::new();
     for one in given {
-        let is_set = one.knows && one.datapath.problem.is_none() && one.has(mode) && !one.started_anew;
+        for address in &one.share.addresses {
+            let server = servers.entry(*address).or_insert(Server::Others);
+            *server = one.server(service, mode).max(*server);
+        }
+        let is_set = one.is_set() && one.has(mode);
         let Some(claim) = waiting.as_ref().filter(|_| !is_set) else {
             reached.extend(&one.share.addresses);
             continue;
@@ -98,13 +121,31 @@ pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Ver
     let assigned = assigned(service, mode, given, &reached, &waits);
     let enforcement = enforcement(service, mode, given);
     let waits = !waits.is_empty() || !settling.is_empty() || enforcement == Kept::NotYet;
-    Verdict { addresses: reached, settling, assigned, enforcement, waits }
+    Verdict { addresses: reached, servers, settling, assigned, enforcement, waits }
 }
 
 impl Given<'_> {
     /// Whether the packet filters do what they are to do.
     fn has(&self, mode: Mode) -> bool {
         self.datapath.mode == word(mode)
+    }
+
+    /// Whether they know of a Service, and do what they do.
+    fn is_set(&self) -> bool {
+        self.knows && self.datapath.problem.is_none() && !self.started_anew
+    }
+
+    /// Who serves a Service at the addresses of the node, where this is what packet filters are to do. A proxy that is told to leave
+    /// an address alone does so at once, so somebody else has to be there.
+    fn server(&self, service: &Service, mode: Mode) -> Server {
+        if mode != Mode::Nftables {
+            return Server::Others;
+        }
+        if self.has(mode) && self.datapath.problem.is_none() {
+            return Server::Node;
+        }
+        let is_open = limits(service) && !(self.has(Mode::Filter) && self.is_set());
+        if is_open { Server::NobodyNew } else { Server::AsBefore }
     }
 }
 
@@ -131,10 +172,18 @@ fn assigned(
         let reason = match first {
             Refusal::Reserved(_) => "PortReserved",
             Refusal::Listens(_) => "PortOfNode",
-            Refusal::NodePort(..) | Refusal::Taken(..) => "Conflict",
+            Refusal::NodePort(..) | Refusal::External(..) | Refusal::Taken(..) => "Conflict",
         };
         let why: Vec<String> = refused.iter().map(|(refusal, at)| why(refusal, at)).collect();
         return (false, reason, format!("{} {at}", why.join(" ")));
+    }
+    if let Some((one, ports)) = left_out(service, given, true).next() {
+        let message = format!(
+            "Node {} needs {} itself (host.reservedPorts, or a program listens there), which this Service has as node ports: they do not lead to it there. Use others.",
+            one.node,
+            ports.join(", ")
+        );
+        return (false, "PortOfNode", format!("{message} {at}"));
     }
     let serving = given.iter().filter(|one| !one.share.addresses.is_empty());
     if let Some(other) = serving.clone().find(|one| !one.has(mode)) {
@@ -153,6 +202,14 @@ fn assigned(
             one.node
         );
         return (false, "NotFiltered", format!("{message} {at}"));
+    }
+    let mut unserved = serving.filter(|_| mode == Mode::Nftables);
+    if let Some((one, problem)) = unserved.find_map(|one| Some((one, one.datapath.problem.as_ref()?))) {
+        let message = format!(
+            "The packet filters of node {}, which are to serve it, are not as they should be: {problem}. Until they are, what was set there before counts.",
+            one.node
+        );
+        return (false, "NotServed", format!("{message} {at}"));
     }
     if !waits.is_empty() {
         let nodes: Vec<&str> = waits.iter().copied().collect();
@@ -202,6 +259,11 @@ fn why(refusal: &Refusal, at: &BTreeSet<IpAddr>) -> String {
         Refusal::NodePort(port, by) => {
             format!("Port {port} of every node leads to Service {by}, as a node port: use another one.")
         }
+        Refusal::External(port, by) => {
+            format!(
+                "Service {by} has port {port} of {at} by spec.externalIPs: use another port or address, or wait until it is gone."
+            )
+        }
         Refusal::Taken(port, by) => {
             format!(
                 "Service {by} has port {port} of {at}: use another port or address, or wait until it is gone."
@@ -217,13 +279,23 @@ fn list(addresses: &BTreeSet<IpAddr>) -> String {
 /// Whether the ranges of a Service keep anybody out, at all addresses where it is reached.
 fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
     let serving: Vec<&Given<'_>> = given.iter().filter(|one| !one.share.addresses.is_empty()).collect();
-    if !limits(service) || serving.is_empty() {
+    if !limits(service) {
+        return Kept::Nothing;
+    }
+    let not = |why: String| Kept::Said(Enforcement::Not(why));
+    let open = open_external_ips(service, mode, given);
+    if !open.is_empty() {
+        return not(format!(
+            "Its addresses in spec.externalIPs, {}, let everybody in: kube-proxy serves them without a look at source ranges. Remove them.",
+            list(&open)
+        ));
+    }
+    if serving.is_empty() {
         return Kept::Nothing;
     }
     if mode == Mode::None {
         return Kept::LeftToOthers;
     }
-    let not = |why: String| Kept::Said(Enforcement::Not(why));
     for one in &serving {
         if one.started_anew {
             return not(format!(
@@ -257,6 +329,13 @@ fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
             open.join(", ")
         ));
     }
+    if let Some((one, ports)) = left_out(service, given, false).next() {
+        return not(format!(
+            "Node {} needs its node ports {} itself: whoever else forwards them lets everybody in. Use others, or set spec.allocateLoadBalancerNodePorts to false and remove them.",
+            one.node,
+            ports.join(", ")
+        ));
+    }
     let nodes = serving.iter().map(|one| {
         let interfaces: Vec<&str> = one.datapath.interfaces.iter().map(String::as_str).collect();
         match (mode, interfaces.is_empty()) {
@@ -267,10 +346,36 @@ fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
     Kept::Said(Enforcement::By(format!("The packet filters of {}", nodes.collect::<Vec<_>>().join(", "))))
 }
 
+/// The addresses in `spec.externalIPs` that its ranges do not count for: those that it does not get, and all of them where nothing is
+/// filtered.
+fn open_external_ips(service: &Service, mode: Mode, given: &[Given<'_>]) -> BTreeSet<IpAddr> {
+    let is_kept = |address: &IpAddr| {
+        mode != Mode::None && given.iter().any(|one| one.share.addresses.contains(address))
+    };
+    external_ips(service).filter(|address| !is_kept(address)).collect()
+}
+
+/// Nodes that need node ports of a Service themselves, and which; with those of its health checks, or without.
+fn left_out<'a>(
+    service: &Service,
+    given: &'a [Given<'a>],
+    of_health_checks: bool,
+) -> impl Iterator<Item = (&'a Given<'a>, Vec<String>)> {
+    let spec = service.spec.as_ref();
+    let mut ports = spec.map(node_ports).unwrap_or_default();
+    let health = spec.and_then(health_check).filter(|_| of_health_checks);
+    ports.extend(health.map(|number| Port { protocol: Protocol::TCP, number }));
+    given.iter().filter_map(move |one| {
+        let left_out =
+            ports.iter().map(ToString::to_string).filter(|port| one.datapath.left_out.contains(port));
+        let left_out: Vec<String> = left_out.collect();
+        (!left_out.is_empty()).then_some((one, left_out))
+    })
+}
+
 /// The node ports that its ranges do not count for.
 fn open_node_ports(service: &Service) -> Vec<String> {
-    let annotations = service.metadata.annotations.as_ref();
-    if annotations.and_then(|all| all.get(NODE_PORTS)).is_some_and(|value| value == "true") {
+    if covers_node_ports(service) {
         return Vec::new();
     }
     let ports = service.spec.iter().flat_map(|spec| spec.ports.iter().flatten());
@@ -316,10 +421,8 @@ pub(super) fn untimed(patch: &Value) -> Value {
 
 impl Verdict {
     /// What of the status of a Service has to be another, as a patch; nothing if all is as it should be.
-    pub(super) fn patch(&self, service: &Service, mode: Mode, now: &Time) -> Option<Value> {
+    pub(super) fn patch(&self, service: &Service, now: &Time) -> Option<Value> {
         let mut status = json!({});
-        // A proxy that sees `Proxy` leaves the address alone.
-        let ip_mode = if mode == Mode::Nftables { "Proxy" } else { "VIP" };
         let ports = service.spec.as_ref().map(all_ports).unwrap_or_default();
         let ports = ports.iter().map(|port| PortStatus {
             port: i32::from(port.number),
@@ -332,7 +435,7 @@ impl Verdict {
             let as_it_is = ingress(service).find(|one| one.ip == ip);
             as_it_is.filter(|_| self.settling.contains(address)).cloned().unwrap_or(LoadBalancerIngress {
                 ip,
-                ip_mode: Some(ip_mode.to_owned()),
+                ip_mode: self.ip_mode(*address, as_it_is),
                 hostname: None,
                 // Who has a port of an address keeps it, so it is said which.
                 ports: Some(ports.clone()),
@@ -367,6 +470,17 @@ impl Verdict {
             status["conditions"] = Value::Array(conditions);
         }
         (status != json!({})).then(|| on_version(service, &status))
+    }
+
+    /// What proxies are told of an address, of which this is said already. One that sees `Proxy` leaves it alone.
+    fn ip_mode(&self, address: IpAddr, said: Option<&LoadBalancerIngress>) -> Option<String> {
+        let new = match self.servers.get(&address).unwrap_or(&Server::Others) {
+            Server::Node => return Some("Proxy".to_owned()),
+            Server::Others => return Some("VIP".to_owned()),
+            Server::AsBefore => "VIP",
+            Server::NobodyNew => "Proxy",
+        };
+        said.map_or_else(|| Some(new.to_owned()), |said| said.ip_mode.clone())
     }
 }
 
@@ -515,6 +629,53 @@ mod tests {
         assert_eq!(reached(&limited, Mode::None, &datapath("none"), true).2, Kept::LeftToOthers);
     }
 
+    /// Proxies leave an address alone once its node serves it, and not before.
+    #[test]
+    fn who_serves_an_address_is_told_once_it_does() {
+        let now = Time(Timestamp::from_second(1).unwrap());
+        let one = share(&["192.0.2.7"], &[]);
+        let broken = |mode: &str| NodeDatapath { problem: Some("no nf_tables".to_owned()), ..datapath(mode) };
+        let ip_mode = |ranges: &[&str], mode: Mode, node: &NodeDatapath, before: Option<&str>| {
+            let mut service = service(ranges, &[]);
+            let ingress = before.map(|before| json!({"ip": "192.0.2.7", "ipMode": before}));
+            service.status =
+                serde_json::from_value(json!({"loadBalancer": {"ingress": ingress.as_slice()}})).unwrap();
+            let found = verdict(&service, mode, &[given(&one, node, true)]);
+            let patch = found.patch(&service, &now).unwrap();
+            patch["status"]["loadBalancer"]["ingress"][0]["ipMode"].as_str().unwrap().to_owned()
+        };
+        let (nftables, filter, none) = (datapath("nftables"), datapath("filter"), datapath("none"));
+        let open: &[&str] = &[];
+        let limited = &["10.0.0.0/8"][..];
+        for (ranges, mode, node, before, expected) in [
+            (open, Mode::Nftables, &nftables, None, "Proxy"),
+            (open, Mode::Nftables, &nftables, Some("VIP"), "Proxy"),
+            // While an installation is switched, nodes follow one by one.
+            (open, Mode::Nftables, &filter, Some("VIP"), "VIP"),
+            (open, Mode::Nftables, &filter, None, "VIP"),
+            (limited, Mode::Nftables, &filter, Some("VIP"), "VIP"),
+            (limited, Mode::Nftables, &filter, None, "VIP"),
+            (open, Mode::Filter, &nftables, Some("Proxy"), "VIP"),
+            // Packet filters that cannot be changed do what they did.
+            (open, Mode::Nftables, &broken("nftables"), Some("Proxy"), "Proxy"),
+            (open, Mode::Nftables, &broken("nftables"), Some("VIP"), "VIP"),
+            (limited, Mode::Nftables, &broken("nftables"), Some("VIP"), "VIP"),
+            (open, Mode::Nftables, &broken("nftables"), None, "VIP"),
+            // Where nobody keeps to ranges, nobody comes to serve.
+            (limited, Mode::Nftables, &broken("nftables"), None, "Proxy"),
+            (limited, Mode::Nftables, &broken("filter"), None, "Proxy"),
+            (limited, Mode::Nftables, &none, None, "Proxy"),
+        ] {
+            let found = ip_mode(ranges, mode, node, before);
+            assert_eq!(found, expected, "{ranges:?} {mode:?} {node:?} {before:?}");
+        }
+        let (node, open) = (broken("nftables"), service(&[], &[]));
+        let found = verdict(&open, Mode::Nftables, &[given(&one, &node, true)]);
+        assert_eq!((found.addresses.len(), found.assigned.0, found.assigned.1), (1, false, "NotServed"));
+        assert!(found.assigned.2.contains("no nf_tables"), "{found:?}");
+        assert!(verdict(&open, Mode::Filter, &[given(&one, &broken("filter"), true)]).assigned.0);
+    }
+
     /// A port that is new is not served to everybody for longer than it takes to filter it.
     #[test]
     fn a_new_port_waits_for_its_filter() {
@@ -523,7 +684,7 @@ mod tests {
         let mut limited = service(&["10.0.0.0/8"], &[]);
         let now = Time(Timestamp::from_second(1).unwrap());
         let found = verdict(&limited, Mode::Filter, &[given(&one, &fine, true)]);
-        let patch = found.patch(&limited, Mode::Filter, &now).unwrap();
+        let patch = found.patch(&limited, &now).unwrap();
         limited.status = serde_json::from_value(patch["status"].clone()).unwrap();
         let mut more = limited.clone();
         let mut new = more.spec.as_ref().unwrap().ports.as_ref().unwrap()[0].clone();
@@ -533,14 +694,14 @@ mod tests {
 
         let found = verdict(&more, Mode::Filter, &[behind(&fine, false)]);
         assert_eq!((found.addresses.len(), found.settling.len(), found.waits), (1, 1, true));
-        assert_eq!(found.patch(&more, Mode::Filter, &now), None, "it is said once it is so");
+        assert_eq!(found.patch(&more, &now), None, "it is said once it is so");
         for late in [behind(&fine, true), behind(&broken, false)] {
             let found = verdict(&more, Mode::Filter, &[late]);
             assert_eq!((found.addresses.len(), found.waits, found.assigned.0), (0, true, false));
             assert!(matches!(found.enforcement, Kept::Said(Enforcement::Not(_))), "{found:?}");
         }
         let found = verdict(&more, Mode::Filter, &[given(&one, &fine, true)]);
-        let patch = found.patch(&more, Mode::Filter, &now).unwrap();
+        let patch = found.patch(&more, &now).unwrap();
         assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ports"].as_array().unwrap().len(), 2);
         // What changed otherwise leaves it where it is, and it is told that nobody knows of it.
         let found = verdict(&limited, Mode::Filter, &[behind(&fine, true)]);
@@ -583,6 +744,50 @@ mod tests {
         limited.metadata.annotations = Some([(NODE_PORTS.to_owned(), "true".to_owned())].into());
         let found = verdict(&limited, Mode::Nftables, &[given(&one, &fine, true)]).enforcement;
         assert!(matches!(found, Kept::Said(Enforcement::By(_))));
+        // Where the node needs it itself, it is told.
+        let of = |port: &str| NodeDatapath { left_out: [port.to_owned()].into(), ..datapath("nftables") };
+        let needed = of("30080/tcp");
+        let found = verdict(&limited, Mode::Nftables, &[given(&one, &needed, true)]);
+        assert_eq!((found.addresses.len(), found.assigned.1), (1, "PortOfNode"));
+        assert!(found.assigned.2.starts_with("Node a needs 30080/tcp itself"), "{found:?}");
+        assert!(matches!(found.enforcement, Kept::Said(Enforcement::Not(why)) if why.contains("30080/tcp")));
+        let of_another = of("30080/udp");
+        let found = verdict(&limited, Mode::Nftables, &[given(&one, &of_another, true)]);
+        assert_eq!(found.assigned.1, "Assigned");
+        // Health checks are not about ranges.
+        let spec = limited.spec.as_mut().unwrap();
+        spec.external_traffic_policy = Some("Local".to_owned());
+        spec.health_check_node_port = Some(30081);
+        let needed = of("30081/tcp");
+        let found = verdict(&limited, Mode::Nftables, &[given(&one, &needed, true)]);
+        assert_eq!(found.assigned.1, "PortOfNode");
+        assert!(matches!(found.enforcement, Kept::Said(Enforcement::By(_))));
+    }
+
+    #[test]
+    fn external_ips_are_told_where_ranges_do_not_count() {
+        let (one, none) = (share(&["192.0.2.7"], &[]), share(&[], &[]));
+        let said = |ranges: &[&str], external: &[&str], mode: Mode, share: &Share| {
+            let mut limited = service(ranges, &[]);
+            let external = external.iter().map(|&text| text.to_owned()).collect();
+            limited.spec.as_mut().unwrap().external_ips = Some(external);
+            match verdict(&limited, mode, &[given(share, &datapath(word(mode)), true)]).enforcement {
+                Kept::Said(Enforcement::Not(why)) => why,
+                other => format!("{other:?}"),
+            }
+        };
+        let ranges = &["10.0.0.0/8"][..];
+        let both = &["192.0.2.7", "203.0.113.9"][..];
+        for mode in [Mode::Filter, Mode::Nftables] {
+            assert!(said(ranges, &["192.0.2.7"], mode, &one).starts_with("Said(By("), "it is filtered there");
+            assert_eq!(
+                said(ranges, both, mode, &one),
+                "Its addresses in spec.externalIPs, 203.0.113.9, let everybody in: kube-proxy serves them without a look at source ranges. Remove them."
+            );
+            assert!(said(ranges, both, mode, &none).contains("192.0.2.7, 203.0.113.9"), "it is not there");
+            assert_eq!(said(&[], both, mode, &one), "Nothing", "it lets everybody in");
+        }
+        assert!(said(ranges, both, Mode::None, &one).contains("192.0.2.7, 203.0.113.9"));
     }
 
     #[test]
@@ -592,7 +797,7 @@ mod tests {
         let mut service = service(&["10.0.0.0/8"], &[]);
         assert_eq!(taken_back(&service), None, "it never was");
         let found = verdict(&service, Mode::Nftables, &[given(&one, &fine, true)]);
-        let patch = found.patch(&service, Mode::Nftables, &now).unwrap();
+        let patch = found.patch(&service, &now).unwrap();
         service.status = serde_json::from_value(patch["status"].clone()).unwrap();
         let patch = taken_back(&service).unwrap();
         assert!(patch["status"]["loadBalancer"]["ingress"].is_null());
@@ -625,7 +830,7 @@ mod tests {
         let (fine, one) = (datapath("nftables"), share(&["192.0.2.7"], &[]));
         let mut service = service(&["10.0.0.0/8"], &[]);
         let found = verdict(&service, Mode::Nftables, &[given(&one, &fine, true)]);
-        let patch = found.patch(&service, Mode::Nftables, &now).unwrap();
+        let patch = found.patch(&service, &now).unwrap();
         assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ipMode"], "Proxy");
         assert_eq!(
             patch["status"]["loadBalancer"]["ingress"][0]["ports"],
@@ -633,11 +838,11 @@ mod tests {
         );
         service.status = serde_json::from_value(patch["status"].clone()).unwrap();
         let later = Time(Timestamp::from_second(9).unwrap());
-        assert_eq!(found.patch(&service, Mode::Nftables, &later), None);
+        assert_eq!(found.patch(&service, &later), None);
         // Others serve it from now on, and whether they keep to its ranges is not known.
         let fine = datapath("none");
         let found = verdict(&service, Mode::None, &[given(&one, &fine, true)]);
-        let patch = found.patch(&service, Mode::None, &later).unwrap();
+        let patch = found.patch(&service, &later).unwrap();
         assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ipMode"], "VIP");
         let said = &patch["status"]["conditions"][0];
         assert_eq!((&said["status"], &said["reason"]), (&json!("Unknown"), &json!("LeftToOthers")));
@@ -651,7 +856,7 @@ mod tests {
             let mut service = service(&["10.0.0.0/8"], &[]);
             service.metadata.resource_version = Some(version.to_owned());
             let found = verdict(&service, Mode::Nftables, &[given(&one, &fine, true)]);
-            found.patch(&service, Mode::Nftables, &Time(Timestamp::from_second(seconds).unwrap())).unwrap()
+            found.patch(&service, &Time(Timestamp::from_second(seconds).unwrap())).unwrap()
         };
         for (before, now, same) in
             [(of("7", 1), of("7", 1), true), (of("7", 1), of("7", 9), true), (of("7", 1), of("8", 1), false)]

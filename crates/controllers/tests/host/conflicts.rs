@@ -3,7 +3,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use portcullis_host::datapath::Mode;
-use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES};
+use portcullis_kube_api::enforced::ENFORCED;
+use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS};
 use portcullis_testkit::{Failure, Host, Server, Target, connect, eventually, link};
 use serde_json::{Value, json};
 
@@ -199,6 +200,35 @@ async fn what_the_node_needs_is_refused() {
     scene.wait_for_addresses("cockpit", &[LAN, WAN]);
 }
 
+/// Somebody clears the status of who has a port, for which an older one waits: it is put back, and nobody else gets it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cleared_status_gives_nothing_away() {
+    let scene = Scene::new("cleared", Mode::Nftables);
+    let _running = scene.start().await;
+    let at = |port: u16| json!({"ports": [{"name": "http", "port": port}]});
+    scene.apply("older", json!({}), at(81));
+    scene.wait_for_addresses("older", &[LAN, WAN]);
+    // Kubernetes counts in seconds.
+    thread::sleep(Duration::from_millis(1100));
+    scene.apply("owner", json!({}), at(80));
+    scene.wait_for_addresses("owner", &[LAN, WAN]);
+    scene.apply("older", json!({}), at(80));
+    scene.wait_for_condition("older", ASSIGNED, "False/Conflict: Service cleared/owner has port 80/tcp");
+    scene.wait_for_addresses("older", &[]);
+    let clear = json!({"status": {"loadBalancer": {"ingress": null}}}).to_string();
+    let patch = ["-n", scene.name, "patch", "service", "owner", "--subresource=status", "--type=merge", "-p"];
+    for round in 0..3 {
+        scene.kubernetes.kubectl(&[&patch[..], &[&clear]].concat()).unwrap();
+        scene.wait_for_addresses("owner", &[LAN, WAN]);
+        assert_eq!(scene.addresses("older"), Vec::<String>::new(), "round {round}");
+        let table = scene.node.run("nft list set inet portcullis frontend4");
+        assert!(table.contains("cleared/owner") && !table.contains("cleared/older"), "{table}");
+    }
+    // It does once the other is gone.
+    scene.delete("owner");
+    scene.wait_for_addresses("older", &[LAN, WAN]);
+}
+
 /// What the node needs goes on while Services ask for it: its programs answer, and nobody else does at its management address.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_node_needs_goes_on() {
@@ -265,6 +295,70 @@ async fn what_the_node_needs_goes_on() {
     let _program = scene.node.serve(9090);
     assert_eq!(by_either(&admin, "172.16.0.1", 9090), seen("172.16.0.10"));
     assert_eq!(by_either(&scene.inside, LAN, 9090), seen("10.244.0.1"), "who has it keeps it");
+}
+
+/// A Service whose ranges count for its node port, which is this one.
+fn ask_for_node_port(scene: &Scene, name: &str, port: u16, node_port: u16) {
+    let spec = json!({
+        "externalTrafficPolicy": "Cluster",
+        "allocateLoadBalancerNodePorts": true,
+        "loadBalancerSourceRanges": ["192.0.2.0/24"],
+        "ports": [{"name": "http", "port": port, "targetPort": 8080, "nodePort": node_port}],
+    });
+    scene.apply(name, json!({NODE_PORTS: "true"}), spec);
+    scene.endpoint(name, json!({"ready": true}));
+}
+
+/// So it does while Services have it as node ports: nobody is served there, and it is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_node_needs_is_nobody_s_node_port() {
+    let scene = Scene::new("needed-ports", Mode::Nftables);
+    let admin = Host::new("admin");
+    link(&admin, &["172.16.0.10/24"], &scene.node, &["172.16.0.1/24"]);
+    admin.default_route("172.16.0.1");
+    let _backend = scene.backend.serve(8080);
+    let _reserved = scene.node.serve(30022);
+    let _running = scene.start().await;
+    ask_for_node_port(&scene, "ssh", 8000, 30022);
+    ask_for_node_port(&scene, "web", 8002, 30080);
+    let told = "PortOfNode: Node needed-ports-node needs 30022/tcp itself";
+    scene.wait_for_condition("ssh", ASSIGNED, &format!("False/{told}"));
+    eventually("an Event says so", || scene.events("ssh").iter().any(|event| event.starts_with(told)));
+    let told = "False/NotEnforced: Node needed-ports-node needs its node ports 30022/tcp itself";
+    scene.wait_for_condition("ssh", ENFORCED, told);
+    assert_eq!(scene.addresses("ssh"), [LAN, WAN], "it has its other port");
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+    scene.wait_for_condition("web", ASSIGNED, "True/Assigned");
+    let reach = |client: &Host, address: &str, port| connect(client, address, Target::Tcp(port));
+    let (served, kept_out) = (Ok("10.244.0.1".to_owned()), Err(Failure::TimedOut));
+    for (client, address, own) in [
+        (&scene.inside, LAN, "192.0.2.10"),
+        (&scene.outside, WAN, "198.51.100.10"),
+        (&admin, "172.16.0.1", "172.16.0.10"),
+    ] {
+        assert_eq!(reach(client, address, 30022), Ok(own.to_owned()), "{address}");
+    }
+    eventually("what is nobody's is served", || reach(&scene.inside, LAN, 30080) == served);
+    assert_eq!(reach(&scene.outside, WAN, 30080), kept_out);
+    let at_management = reach(&scene.inside, "172.16.0.1", 30080);
+    assert_eq!(at_management, Err(Failure::Refused), "nobody serves there");
+    assert_eq!(reach(&admin, "172.16.0.1", 30080), kept_out, "ranges count there, too");
+}
+
+/// Where packets are only filtered somebody else forwards, whoever listens there: ranges count in any case.
+#[tokio::test(flavor = "multi_thread")]
+async fn node_ports_are_filtered_whoever_needs_them() {
+    let scene = Scene::new("filtered-ports", Mode::Filter);
+    let _programs = [30022, 30090].map(|port| scene.node.serve(port));
+    let _running = scene.start().await;
+    for (name, port, node_port) in [("ssh", 8000, 30022), ("cockpit", 8001, 30090)] {
+        ask_for_node_port(&scene, name, port, node_port);
+        scene.wait_for_condition(name, ASSIGNED, "True/Assigned");
+        scene.wait_for_condition(name, ENFORCED, "True/Enforced");
+        let reach = |client: &Host, address: &str| connect(client, address, Target::Tcp(node_port));
+        assert_eq!(reach(&scene.outside, WAN), Err(Failure::TimedOut), "{name}");
+        assert_eq!(reach(&scene.inside, LAN), Ok("192.0.2.10".to_owned()), "{name}");
+    }
 }
 
 /// Services of other controllers have addresses, too: who has a port of one keeps it.

@@ -172,6 +172,68 @@ async fn packet_filters_that_cannot_be_changed() {
     }
 }
 
+/// Packet filters that are to serve cannot be changed: whoever else serves does so until they can, and it is told. What they served
+/// they go on serving.
+#[tokio::test(flavor = "multi_thread")]
+async fn packet_filters_that_cannot_serve() {
+    let scene = Scene::new("unserved", Mode::Nftables);
+    let _serving = scene.backend.serve(8080);
+    let machine = machine(&scene.node);
+    allow(&machine, false).await;
+    let agent = NodeAgent::new(machine.clone(), scene.agent_settings(), scene.known().await);
+    let _agent = Running::of(agent.run(|_| {}));
+    let _controller = scene.start_controller().await;
+    let ip_mode =
+        |name: &str| scene.service(name)["status"]["loadBalancer"]["ingress"][0]["ipMode"].to_string();
+    let wait_for = |name: &str, expected: &str| {
+        let expected = json!(expected).to_string();
+        eventually(&format!("{name} is {expected}"), || ip_mode(name) == expected);
+    };
+    let at = |port: u16| json!({"ports": [{"name": "http", "port": port, "targetPort": 8080}]});
+    scene.apply("web", json!({}), at(80));
+    scene.endpoint("web", json!({"ready": true}));
+    let mut limited = at(81);
+    limited["loadBalancerSourceRanges"] = json!(["192.0.2.0/24"]);
+    scene.apply("limited", json!({}), limited);
+    scene.endpoint("limited", json!({"ready": true}));
+    let told = "NotServed: The packet filters of node unserved-node, which are to serve it, are not as they should be: this process may not change the packet filters of this machine";
+    for name in ["web", "limited"] {
+        scene.wait_for_condition(name, ASSIGNED, &format!("False/{told}"));
+    }
+    eventually("an Event says so", || scene.events("web").iter().any(|event| event.starts_with(told)));
+    // A proxy like any leaves those alone of which it is told so.
+    assert_eq!(
+        (scene.addresses("web"), ip_mode("web")),
+        (vec![LAN.to_owned(), WAN.to_owned()], "\"VIP\"".to_owned())
+    );
+    assert_eq!(ip_mode("limited"), "\"Proxy\"", "nobody would keep to its ranges");
+    serve_as_told(&scene, "web");
+    assert!(can_connect(&scene.inside, LAN, WEB));
+
+    // From now on they can be, and serve it.
+    allow(&machine, true).await;
+    for name in ["web", "limited"] {
+        wait_for(name, "Proxy");
+        scene.wait_for_condition(name, ASSIGNED, "True/Assigned");
+    }
+    scene.node.run("nft delete table ip proxy");
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    assert!(can_connect(&scene.inside, LAN, Target::Tcp(81)));
+    assert!(!can_connect(&scene.outside, WAN, Target::Tcp(81)));
+
+    // And not any more: what they serve they serve, and nobody is told otherwise.
+    allow(&machine, false).await;
+    scene.endpoints("web", &["10.244.0.2", "10.244.0.3"]);
+    for name in ["web", "limited"] {
+        scene.wait_for_condition(name, ASSIGNED, "False/NotServed: ");
+    }
+    scene.apply("late", json!({}), at(82));
+    scene.wait_for_condition("late", ASSIGNED, "False/NotServed: ");
+    assert_eq!(["late", "web", "limited"].map(ip_mode), ["\"VIP\"", "\"Proxy\"", "\"Proxy\""]);
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    assert!(!can_connect(&scene.outside, WAN, Target::Tcp(81)));
+}
+
 /// A port is new at addresses that a Service has, and whoever forwards serves it to everybody. Where no filter can be set for it,
 /// nobody is sent to these addresses.
 #[tokio::test(flavor = "multi_thread")]
@@ -223,13 +285,13 @@ async fn a_new_port_whose_filter_is_missing() {
 }
 
 /// The API is away for minutes: what is served goes on, on new connections and on one that was there, addresses come and go
-/// meanwhile, and nothing opens. When it is back, what it says counts.
+/// meanwhile, and nothing opens, also if all of ours starts anew. When it is back, what it says counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_that_is_away() {
     const AWAY: Duration = Duration::from_secs(150);
     let scene = Scene::new("gone", Mode::Nftables);
     let _serving = (scene.backend.serve(8080), Backend::start(&scene.backend, 8081));
-    let (_running, passage) = scene.start_by_passage().await;
+    let (running, passage) = scene.start_by_passage().await;
     let limited = |range: &str| {
         let ports = [json!({"name": "http", "port": 80}), json!({"name": "talk", "port": 8000})];
         scene.apply("web", json!({}), json!({"ports": ports, "loadBalancerSourceRanges": [range]}));
@@ -248,6 +310,14 @@ async fn an_api_that_is_away() {
         assert!(!can_connect(&scene.outside, WAN, WEB), "nothing opens");
         scene.node.run("ip address del 192.0.2.9/24 dev to-inside");
         assert!(can_connect(&scene.inside, LAN, WEB));
+        held.ask().unwrap();
+    }
+    // Who knows nothing takes nothing away.
+    drop(running);
+    let _running = scene.start_through(&passage).await;
+    for _ in 0..3 {
+        assert!(can_connect(&scene.inside, LAN, WEB));
+        assert!(!can_connect(&scene.outside, WAN, WEB), "nothing opens");
         held.ask().unwrap();
     }
     scene.node.run("ip address add 192.0.2.9/24 dev to-inside");
@@ -309,6 +379,10 @@ async fn switched_off_it_leaves_nothing() {
     scene.apply("web", json!({}), json!({}));
     let has_table = |scene: &Scene| scene.node.run("nft list tables").contains("portcullis");
     eventually("there are packet filters", || has_table(&scene));
+    scene.delete("web");
+    eventually("without a Service there are none", || !has_table(&scene));
+    scene.apply("web", json!({}), json!({}));
+    eventually("there are again", || has_table(&scene));
     drop(running);
     assert!(has_table(&scene), "a restart disturbs nobody");
     scene.mode = Mode::None;

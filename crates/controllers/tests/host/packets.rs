@@ -20,7 +20,7 @@ fn ranges(ranges: &[&str]) -> Value {
 async fn a_service_is_served_at_the_node_s_addresses() {
     let scene = Scene::new("served", Mode::Nftables);
     let _serving = scene.backend.serve(8080);
-    let _running = scene.start().await;
+    let mut running = scene.start().await;
     scene.apply("web", json!({}), json!({}));
     scene.wait_for_addresses("web", &[LAN, WAN]);
     assert_eq!(scene.service("web")["status"]["loadBalancer"]["ingress"][0]["ipMode"], "Proxy");
@@ -37,6 +37,15 @@ async fn a_service_is_served_at_the_node_s_addresses() {
     let ask = || scene.inside.run(&format!("curl -s -m 5 -w %{{http_code}} http://{LAN}:{health}/healthz"));
     let answer = ask();
     assert!(answer.contains(r#""localEndpoints":1"#) && answer.ends_with("200"), "{answer}");
+    // Also by who finds all of it there when it starts, in whichever order it is told.
+    for _ in 0..3 {
+        drop(running);
+        let refused = || connect(&scene.inside, LAN, Target::Tcp(health)) == Err(Failure::Refused);
+        eventually("nobody answers", refused);
+        running = scene.start().await;
+        eventually("somebody answers again", || !refused());
+        eventually("and knows of all", || ask().ends_with("200"));
+    }
 
     // One that is leaving serves as a last resort; without any the client is told, and so is who checks.
     scene.endpoint("web", json!({"ready": false, "serving": true, "terminating": true}));
@@ -68,6 +77,7 @@ async fn a_service_is_served_at_the_node_s_addresses() {
     assert!(can_connect(&scene.inside, LAN, WEB));
     scene.delete("web");
     eventually("it is gone", || !can_connect(&scene.inside, LAN, WEB));
+    drop(running);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -179,7 +179,7 @@ impl Scene {
         let mut selection = Selection::usual();
         selection.internal.push("to-backend".to_owned());
         selection.management.push("to-admin".to_owned());
-        Policy { selection, reserved: BTreeSet::from([22, 6443]) }
+        Policy { selection, reserved: BTreeSet::from([22, 6443, 30022]) }
     }
 
     pub(crate) async fn config(&self) -> kube::Config {
@@ -198,12 +198,16 @@ impl Scene {
 
     /// Both halves, with a way to the API that can be cut.
     pub(crate) async fn start_by_passage(&self) -> (Running, Passage) {
+        let url = self.config().await.cluster_url;
+        let passage = Passage::to(format!("127.0.0.1:{}", url.port_u16().unwrap()).parse().unwrap());
+        (self.start_through(&passage).await, passage)
+    }
+
+    /// The same, by a way that is there already, and may be cut.
+    pub(crate) async fn start_through(&self, passage: &Passage) -> Running {
         let mut config = self.config().await;
-        let server = format!("127.0.0.1:{}", config.cluster_url.port_u16().unwrap()).parse().unwrap();
-        let passage = Passage::to(server);
         config.cluster_url = format!("https://{}", passage.address()).parse().unwrap();
-        let known = Known::new(kube::Client::try_from(config).unwrap());
-        (self.start_with(&known), passage)
+        self.start_with(&Known::new(kube::Client::try_from(config).unwrap()))
     }
 
     pub(crate) fn settings(&self) -> HostSettings {

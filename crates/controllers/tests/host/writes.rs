@@ -10,7 +10,7 @@ use kube::client::{Body, ClientBuilder};
 use portcullis_controllers::host::{HostController, Known};
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::enforced::ENFORCED;
-use portcullis_kube_api::host::LISTEN_ADDRESSES;
+use portcullis_kube_api::host::{LISTEN_ADDRESSES, NODE_LABEL};
 use portcullis_testkit::{Target, can_connect, eventually};
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -23,6 +23,8 @@ use crate::scene::{LAN, Running, Scene, WAN};
 struct Way {
     /// Whether `ipMode` is lost on it, as an API before 1.30 does not keep it.
     drops: bool,
+    /// Whether nodes do not get through with what they tell of themselves.
+    mute: bool,
     /// So many are let through.
     open: Arc<Semaphore>,
     /// What was written, in order.
@@ -34,7 +36,7 @@ type Write = (String, Option<u16>);
 
 impl Way {
     fn new(drops: bool, open: usize) -> Self {
-        Way { drops, open: Arc::new(Semaphore::new(open)), written: Arc::default() }
+        Way { drops, mute: false, open: Arc::new(Semaphore::new(open)), written: Arc::default() }
     }
 
     async fn known(&self, scene: &Scene) -> Known {
@@ -79,6 +81,13 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let path = request.uri().path().to_owned();
+        if self.way.mute && request.method() == Method::PATCH && path.contains("/configmaps/") {
+            let passing = self.inner.call(request);
+            return Box::pin(async move {
+                std::future::pending::<()>().await;
+                passing.await
+            });
+        }
         if request.method() != Method::PATCH || !path.contains("/services/") {
             return Box::pin(self.inner.call(request));
         }
@@ -161,4 +170,20 @@ async fn what_was_decided_on_an_older_version_is_not_written() {
     scene.wait_for_addresses("web", &[LAN]);
     // What is not heard of yet is waited for, without asking again and again.
     assert!(way.written("web").len() <= 4, "{:?}", way.written("web"));
+}
+
+/// Where both halves are one process one hears of the other at once, and not by the API.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_tells_does_not_go_by_the_api_where_both_halves_are_one_process() {
+    let scene = Scene::new("told-here", Mode::Filter);
+    let way = Way { mute: true, ..Way::new(false, Semaphore::MAX_PERMITS) };
+    let _running = scene.start_with(&way.known(&scene).await);
+    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
+    scene.node.run("ip address add 192.0.2.77/24 dev to-inside");
+    scene.wait_for_addresses("web", &[LAN, "192.0.2.77", WAN]);
+    let told = ["get", "configmaps", "--all-namespaces", "-o", "name", "-l"];
+    let label = format!("{NODE_LABEL}={}", scene.node_name());
+    assert_eq!(scene.kubernetes.kubectl(&[&told[..], &[&label]].concat()).unwrap(), "");
 }

@@ -26,6 +26,8 @@ pub struct Interface {
     pub name: String,
     /// Its addresses: where node ports are reached.
     pub addresses: Vec<IpAddr>,
+    /// Whether it is kept for those who look after the machine: no node port is served at its addresses.
+    pub is_kept: bool,
 }
 
 /// What the table holds: rules, and for each frontend its elements, in order. Without rules there is no table.
@@ -48,7 +50,9 @@ pub fn desired<'a>(
     }
     let frontends: BTreeMap<Place, Vec<Element>> =
         frontends.into_iter().map(|frontend| (frontend.place(), elements(frontend, mode))).collect();
-    let mut skeleton = Skeleton { forwards: mode == Mode::Nftables, ..Skeleton::default() };
+    let kept = interfaces.iter().filter(|interface| interface.is_kept);
+    let kept = kept.flat_map(|interface| interface.addresses.clone()).collect();
+    let mut skeleton = Skeleton { forwards: mode == Mode::Nftables, kept, ..Skeleton::default() };
     if mode == Mode::Filter {
         skeleton.interfaces = interfaces.iter().map(|interface| interface.name.clone()).collect();
         skeleton.local = interfaces.iter().flat_map(|interface| interface.addresses.clone()).collect();

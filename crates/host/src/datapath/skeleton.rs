@@ -15,6 +15,8 @@ pub struct Skeleton {
     pub interfaces: BTreeSet<String>,
     /// The node's own addresses, for filtering node ports there.
     pub local: BTreeSet<IpAddr>,
+    /// Addresses of the node where no node port is served.
+    pub kept: BTreeSet<IpAddr>,
     /// The lengths of prefixes that have a set of ranges.
     pub prefixes: BTreeSet<(Family, u8)>,
     /// The numbers of endpoints that have a chain to draw from.
@@ -52,6 +54,7 @@ impl Skeleton {
             forwards: self.forwards || other.forwards,
             interfaces: &self.interfaces | &other.interfaces,
             local: &self.local | &other.local,
+            kept: &self.kept | &other.kept,
             prefixes: &self.prefixes | &other.prefixes,
             picks: &self.picks | &other.picks,
             timeouts: &self.timeouts | &other.timeouts,

@@ -259,9 +259,10 @@ impl Datapath {
         let mut wanted = desired(now, self.mode, &self.interfaces);
         // Rules that others need stay, and so do those that nobody needs: they cost next to nothing.
         if let (Some(wanted), Some(loaded)) = (&mut wanted.skeleton, &known.skeleton) {
-            let local = std::mem::take(&mut wanted.local);
+            let (local, kept) = (std::mem::take(&mut wanted.local), std::mem::take(&mut wanted.kept));
             *wanted = wanted.union(loaded);
-            (wanted.interfaces, wanted.local) = (in_force.keys().cloned().collect(), local);
+            (wanted.local, wanted.kept) = (local, kept);
+            wanted.interfaces = in_force.keys().cloned().collect();
         }
         let done = self.follow_from(known, &there, wanted, in_force)?;
         self.note_stale(self.mode, touched.iter().copied(), before);

@@ -119,6 +119,8 @@ impl Selection {
             "veth*",
             "lxc*",
             "cali*",
+            "wireguard.cali",
+            "wg-v6.cali",
             "tunl*",
             "vxlan*",
             "genev*",
@@ -134,6 +136,8 @@ impl Selection {
             "br-int",
             "antrea-*",
             "weave*",
+            "kilo0",
+            "vx-submariner",
         ];
         Selection {
             internal: internal.map(str::to_owned).to_vec(),
@@ -220,7 +224,7 @@ impl Selection {
     }
 
     /// Whether an interface is kept for those who look after the machine.
-    fn is_kept(&self, interface: &Interface) -> bool {
+    pub fn is_kept(&self, interface: &Interface) -> bool {
         is_listed(&self.management, &interface.name)
     }
 
@@ -311,6 +315,30 @@ mod tests {
         assert_eq!(texts(kept.external(&here())), ["192.0.2.7", "2001:db8::7"]);
         let four = Selection { families: BTreeSet::from([Family::V4]), ..Selection::usual() };
         assert_eq!(texts(four.external(&here())), ["10.0.7.4", "192.0.2.7"]);
+    }
+
+    #[test]
+    fn interfaces_of_networks_between_pods() {
+        let usual = Selection::usual();
+        for name in [
+            "cni0",
+            "cali0a1b2c3d4e5",
+            "vxlan.calico",
+            "wireguard.cali",
+            "wg-v6.cali",
+            "flannel.1",
+            "cilium_host",
+            "kube-ipvs0",
+            "ovn-k8s-mp0",
+            "antrea-gw0",
+            "kilo0",
+            "vx-submariner",
+        ] {
+            assert!(usual.is_internal(name), "{name}");
+        }
+        for name in ["enp3s0", "eth0", "bond0", "br0", "wg0", "wireguard0", "vx0"] {
+            assert!(!usual.is_internal(name), "{name}");
+        }
     }
 
     #[test]

@@ -54,6 +54,7 @@ impl Lab {
             .map(|(name, addresses)| Interface {
                 name: name.into(),
                 addresses: addresses.map(|address| address.parse().unwrap()).into(),
+                is_kept: false,
             })
             .into()
     }

@@ -10,8 +10,10 @@ use portcullis_testkit::parts::Namespace;
 
 use crate::lab::on;
 
-/// A packet that is lost while neighbours are resolved is sent again within this time.
-const PATIENCE: Duration = Duration::from_millis(1500);
+/// For an answer that is to come: much longer than it takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// For one that is not to come. A packet that is lost while neighbours are resolved is sent again within this time.
+const SILENCE: Duration = Duration::from_millis(1500);
 
 /// Answers whatever is said to it on TCP and UDP with the name of its host, until the test ends.
 pub(crate) fn speak(host: &Host, port: u16) {
@@ -47,6 +49,12 @@ impl Connection {
         let stream = from.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Self(stream)
+    }
+
+    /// Whether nobody answers any more.
+    pub(crate) fn is_silent(&mut self) -> bool {
+        self.0.set_read_timeout(Some(SILENCE)).unwrap();
+        self.ask().is_none()
     }
 
     /// Who answers; nobody if it takes too long.

@@ -80,7 +80,7 @@ fn the_chart_is_the_kustomization_of_nodes() {
         }
     }
     // Lists that are given once are in the configuration of both halves and in what is refused at admission.
-    let lists = "--set=host.enabled=true,host.withoutClass=true,host.reservedPorts={22,9090},host.managementInterfaces={ipmi0,mgmt*}";
+    let lists = "--set=host.enabled=true,host.withoutClass=true,host.reservedPorts={22,9090,30022},host.managementInterfaces={ipmi0,mgmt*}";
     let chart = objects(&helm(&[common, lists]).unwrap());
     let policy =
         chart.iter().find(|object| object["metadata"]["name"] == "portcullis-host-services").unwrap();
@@ -91,14 +91,14 @@ fn the_chart_is_the_kustomization_of_nodes() {
     };
     assert_eq!(
         (expression("reserved"), expression("management")),
-        ("[22, 9090]".to_owned(), "['ipmi0', 'mgmt*']".to_owned())
+        ("[22, 9090, 30022]".to_owned(), "['ipmi0', 'mgmt*']".to_owned())
     );
     let condition = policy["spec"]["matchConditions"][0]["expression"].as_str().unwrap();
     assert!(condition.contains("orValue('portcullis.dev/host') == 'portcullis.dev/host'"), "{condition}");
     let (configurations, _) = configurations(chart.clone());
     assert_eq!(configurations.len(), 2);
     for one in configurations {
-        assert_eq!(one["host"]["reservedPorts"], json!([22, 9090]));
+        assert_eq!(one["host"]["reservedPorts"], json!([22, 9090, 30022]));
         assert_eq!(one["host"]["managementInterfaces"], json!(["ipmi0", "mgmt*"]));
         assert_eq!(one["host"]["withoutClass"], true);
     }
@@ -116,7 +116,7 @@ fn the_chart_is_the_kustomization_of_nodes() {
     }
 }
 
-/// What the policy for Services says to those who ask for ports and interfaces of the nodes themselves, where `{22,9090}` and
+/// What the policy for Services says to those who ask for ports and interfaces of the nodes themselves, where `{22,9090,30022}` and
 /// `{ipmi0,mgmt*}` are such.
 fn refuses_what_nodes_need(chart: &[Value]) {
     let kubernetes = kubernetes();
@@ -124,16 +124,17 @@ fn refuses_what_nodes_need(chart: &[Value]) {
     for object in chart.iter().filter(is_policy) {
         kubernetes.apply(&object.to_string()).unwrap();
     }
-    let said = |class: Option<&str>, port: u16, entries: &str| -> Result<String, String> {
+    let said_of = |class: Option<&str>, port: Value, entries: &str| -> Result<String, String> {
         let service = json!({
             "apiVersion": "v1", "kind": "Service",
             "metadata": {"name": "asks", "annotations": {"portcullis.dev/listen-addresses": entries}},
-            "spec": {"type": "LoadBalancer", "loadBalancerClass": class, "ports": [{"port": port}]},
+            "spec": {"type": "LoadBalancer", "loadBalancerClass": class, "ports": [port]},
         });
         let apply = ["apply", "--dry-run=server", "-f", "-"];
         let said = kubernetes.kubectl_as(kubernetes.kubeconfig(), &apply, &service.to_string());
         said.map_err(|error| error.to_string())
     };
+    let said = |class: Option<&str>, port: u16, entries: &str| said_of(class, json!({"port": port}), entries);
     let ours = Some("portcullis.dev/host");
     eventually("it is in force", || said(ours, 22, "").is_err());
     let interfaces = "is kept for those who look after the nodes: name another one";
@@ -146,6 +147,13 @@ fn refuses_what_nodes_need(chart: &[Value]) {
     ] {
         let refused = said(class, port, entries).unwrap_err();
         assert!(refused.contains(says), "{port} {entries}: {refused}");
+    }
+    let node_port =
+        |class: Option<&str>, port: u16| said_of(class, json!({"port": 80, "nodePort": port}), "");
+    let refused = node_port(ours, 30022).unwrap_err();
+    assert!(refused.contains("node port 30022 is kept for the nodes themselves"), "{refused}");
+    for (class, port) in [(ours, 30023), (Some("other"), 30022)] {
+        node_port(class, port).unwrap_or_else(|refused| panic!("node port {port}: {refused}"));
     }
     for (class, port, entries) in
         [(ours, 80, ""), (ours, 80, "ipmi1,eth0"), (ours, 80, "192.0.2.7"), (Some("other"), 22, "ipmi0")]

@@ -85,17 +85,17 @@ pub(crate) fn write_ruleset(messages: &mut Messages, ruleset: &Ruleset) {
     write_all(messages, Direction::Add, &changes);
 }
 
-/// The node's own addresses, in place of those that are there.
-pub(crate) fn write_local(messages: &mut Messages, addresses: &BTreeSet<IpAddr>) {
+/// Addresses of the node in the sets of this name, in place of those that are there.
+pub(crate) fn write_addresses(messages: &mut Messages, name: &str, addresses: &BTreeSet<IpAddr>) {
     for family in Family::ALL {
-        let set = format!("local{}", digit(family));
+        let set = format!("{name}{}", digit(family));
         messages.add(DELETE_ELEMENTS, 0, INET, |attributes| {
             attributes.text(LIST_TABLE, TABLE);
             attributes.text(LIST_SET, &set);
         });
-        let local = addresses.iter().filter(|address| Family::of(**address) == family);
-        let local = local.map(|address| Raw::new(KeyBytes::new().address(address.to_canonical()).0));
-        write_set(messages, Direction::Add, &set, local);
+        let those = addresses.iter().filter(|address| Family::of(**address) == family);
+        let those = those.map(|address| Raw::new(KeyBytes::new().address(address.to_canonical()).0));
+        write_set(messages, Direction::Add, &set, those);
     }
 }
 

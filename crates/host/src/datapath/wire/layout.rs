@@ -80,6 +80,8 @@ struct Layout {
     chains: Vec<Chain>,
     rules: BTreeMap<String, Vec<Rule>>,
     local: BTreeSet<IpAddr>,
+    /// None where nothing is forwarded.
+    kept: Option<BTreeSet<IpAddr>>,
 }
 
 #[derive(PartialEq)]
@@ -117,7 +119,8 @@ enum Field {
 
 impl Layout {
     fn new(skeleton: &Skeleton) -> Self {
-        let mut layout = Self { local: skeleton.local.clone(), ..Self::default() };
+        let kept = skeleton.forwards.then(|| skeleton.kept.clone());
+        let mut layout = Self { local: skeleton.local.clone(), kept, ..Self::default() };
         for family in Family::ALL {
             layout.sets(skeleton, family);
         }
@@ -144,6 +147,7 @@ impl Layout {
         if !skeleton.forwards {
             return;
         }
+        self.set(format!("kept{digit}"), &[&[address]]);
         self.set(format!("refuse{digit}"), &[&place]);
         for count in of(family, &skeleton.picks) {
             self.set(format!("pick{digit}_{count}"), &[&place]);
@@ -170,7 +174,7 @@ impl Layout {
         self.chain("frontends");
         for family in Family::ALL {
             let digit = digit(family);
-            self.dispatch("frontends", family, "at");
+            self.dispatch("frontends", family, "at", |found| found);
             for scope in SCOPES {
                 let here = || Rule::of(family).place(family, scope);
                 let (at, admit) = (scoped("at", scope, family), scoped("admit", scope, family));
@@ -188,13 +192,17 @@ impl Layout {
         }
     }
 
-    /// What goes to a frontend goes on in a chain for its scope: to one at the address, or else to one at all addresses.
-    fn dispatch(&mut self, chain: &str, family: Family, to: &str) {
+    /// What goes to a frontend goes on in a chain for its scope: to one at the address, or else to one at all addresses of which
+    /// `where_meant` is true.
+    fn dispatch(&mut self, chain: &str, family: Family, to: &str, where_meant: impl Fn(Rule) -> Rule) {
         let set = format!("frontend{}", digit(family));
         for scope in SCOPES {
             let found = Rule::of(family).place(family, scope).when_in(&set);
             // Only where there is a reason to look at the routes.
-            let found = if scope == Scope::Node { found.when_for_this_node(family) } else { found };
+            let found = match scope {
+                Scope::Address => found,
+                Scope::Node => where_meant(found.when_for_this_node(family)),
+            };
             self.rule(chain, found.goto(&scoped(to, scope, family)));
         }
     }
@@ -236,7 +244,9 @@ impl Layout {
         self.rule("refuse", Rule::new().refuse());
         for family in Family::ALL {
             let digit = digit(family);
-            self.dispatch("serve", family, "serve");
+            // What the machine is looked after by goes on to it. Ranges count there all the same: somebody else may forward.
+            let kept = format!("kept{digit}");
+            self.dispatch("serve", family, "serve", |found| found.destination(family).when_not_in(&kept));
             for scope in SCOPES {
                 let chain = scoped("serve", scope, family);
                 let here = || Rule::of(family).place(family, scope);
@@ -340,7 +350,10 @@ impl Layout {
                 write_rule(messages, chain, rule);
             }
         }
-        elements::write_local(messages, &self.local);
+        elements::write_addresses(messages, "local", &self.local);
+        if let Some(kept) = &self.kept {
+            elements::write_addresses(messages, "kept", kept);
+        }
         let sets: BTreeSet<&str> = self.sets.iter().map(|set| set.name.as_str()).collect();
         for set in there.sets.iter().filter(|set| !sets.contains(set.as_str())) {
             write_name(messages, DELETE_SET, 2, set);

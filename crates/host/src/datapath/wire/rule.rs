@@ -162,6 +162,17 @@ impl Rule {
         })
     }
 
+    /// What is loaded is not in this set.
+    pub(crate) fn when_not_in(mut self, set: &str) -> Self {
+        const INVERTED: u32 = 1;
+        self.next = FIRST;
+        self.expression("lookup", |data| {
+            data.text(1, set);
+            data.number(2, FIRST);
+            data.number(5, INVERTED);
+        })
+    }
+
     /// The packet answers somebody.
     pub(crate) fn when_answer(self) -> Self {
         const DIRECTION: u32 = 1;

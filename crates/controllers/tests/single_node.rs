@@ -412,6 +412,49 @@ async fn what_was_edited_by_hand_is_put_back_and_told() {
     assert_eq!(node.start().await.unwrap(), Report::default());
 }
 
+/// The same of all objects that are not the router itself, and of families.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_edited_by_hand_around_it_is_put_back_and_told() {
+    let mut node = Node::new().await;
+    node.set_spec(json!({"logging": {"access": {"destination": {"type": "Container"}}}}));
+    node.start().await.unwrap();
+    let replace = |path: &str, value: Value| json!([{"op": "replace", "path": path, "value": value}]);
+    let owner = format!("/metadata/labels/{}", OWNING_LABEL.replace('/', "~1"));
+    let role = "portcullis-single-node-router";
+    let edits = [
+        (
+            "Service",
+            "router-default",
+            "/spec/ipFamilyPolicy",
+            json!("PreferDualStack"),
+            "spec.ipFamilyPolicy",
+        ),
+        ("Service", "router-internal-default", "/spec/ports/0/port", json!(81), "spec.ports[http].port"),
+        ("IngressClass", "openshift-default", owner.as_str(), json!("own"), "metadata.labels"),
+        ("ConfigMap", "rsyslog-conf-default", "/data", json!({"own.conf": "own"}), "data"),
+        ("ClusterRoleBinding", role, "/subjects/0/name", json!("own"), "subjects"),
+    ];
+    let before = edits.each_ref().map(|(kind, name, ..)| node.get(kind, name));
+    for (kind, name, path, value, _) in &edits {
+        node.edit(kind, name, "json", replace(path, value.clone()));
+    }
+    let families = || node.get("service", "router-default")["spec"]["ipFamilies"].clone();
+    assert_eq!(families(), json!(["IPv4", "IPv6"]), "Kubernetes adds the other one");
+
+    let report = node.start().await.unwrap();
+    assert_eq!(report.changed.len(), edits.len(), "{report:?}");
+    for ((kind, name, path, _, field), before) in edits.iter().zip(&before) {
+        let is_it = |changed: &&Changed| changed.object.starts_with(kind) && changed.object.ends_with(name);
+        let changed =
+            report.changed.iter().find(is_it).unwrap_or_else(|| panic!("{kind} {name}: {report:?}"));
+        assert!(changed.fields.iter().all(|one| one.starts_with(field)), "{field}: {changed:?}");
+        assert_eq!(changed.by.as_deref(), Some(&["kubectl-edit".to_owned()][..]), "{changed:?}");
+        assert_eq!(node.get(kind, name).pointer(path), before.pointer(path), "{kind} {name}");
+    }
+    assert_eq!(families(), json!(["IPv4"]));
+    assert_eq!(node.start().await.unwrap(), Report::default(), "once");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_ours_is_refused_and_stays() {
     let mut node = Node::new().await;

@@ -122,11 +122,14 @@ fn cluster_role_binding(router: &RouterSettings) -> ClusterRoleBinding {
     binding
 }
 
-/// By both families, if pods have both. The ports inside are always the same.
+/// By both families, if pods have both, and else by one: it is said in either case, so that what somebody else says is put back. The
+/// ports inside are always the same.
 fn reachable(mut service: Service, router: &RouterSettings) -> Service {
-    if router.addresses == AddressMode::Both {
-        service.spec.get_or_insert_default().ip_family_policy = Some("PreferDualStack".to_owned());
-    }
+    let policy = match router.addresses {
+        AddressMode::Both => "PreferDualStack",
+        AddressMode::V4 | AddressMode::V6 => "SingleStack",
+    };
+    service.spec.get_or_insert_default().ip_family_policy = Some(policy.to_owned());
     service
 }
 

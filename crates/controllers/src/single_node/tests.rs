@@ -155,14 +155,21 @@ fn options_reach_the_deployment() {
         assert_eq!(environment(&all).get(name).map(String::as_str), Some(value), "{spec}");
     }
     let mut both = settings(&json!({}));
-    both.router.addresses = AddressMode::Both;
     both.router.http2 = true;
+    for (addresses, policy) in [
+        (AddressMode::V4, "SingleStack"),
+        (AddressMode::V6, "SingleStack"),
+        (AddressMode::Both, "PreferDualStack"),
+    ] {
+        both.router.addresses = addresses;
+        let all = objects(&both, &Seen::default()).unwrap();
+        for name in ["router-default", "router-internal-default"] {
+            let service = find(&all, &format!("Service openshift-ingress/{name}"));
+            assert_eq!(service["spec"]["ipFamilyPolicy"], policy, "{name} {addresses:?}");
+        }
+    }
     let all = objects(&both, &Seen::default()).unwrap();
     assert_eq!(environment(&all)["ROUTER_IP_V4_V6_MODE"], "v4v6");
-    for name in ["router-default", "router-internal-default"] {
-        let service = find(&all, &format!("Service openshift-ingress/{name}"));
-        assert_eq!(service["spec"]["ipFamilyPolicy"], "PreferDualStack");
-    }
     let deployment = find(&all, "Deployment openshift-ingress/router-default");
     assert_eq!(deployment["spec"]["replicas"], 1);
 }

@@ -4,10 +4,10 @@ use std::any::Any;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use portcullis_testkit::Host;
 use portcullis_testkit::parts::Scratch;
 use portcullis_testkit::parts::catalogue::find;
 use portcullis_testkit::talk::{Backend, Held, Load, Visits, ask};
+use portcullis_testkit::{Host, eventually_within};
 use serde_json::{Value, json};
 
 use crate::lab::{
@@ -209,7 +209,8 @@ async fn a_machine_that_is_lost_in_the_middle_of_a_drain_is_not_waited_for() {
     pair.machines[1].run("ip link set to-switch down");
     assert!(lost.iter_mut().all(Held::has_ended));
     let scene = &pair.scene;
-    scene.until("the other one's are what counts", || pair.leaving() == two);
+    // After its Lease has lapsed.
+    eventually_within(Duration::from_secs(120), "the other one's are what counts", || pair.leaving() == two);
     assert_eq!(pair.leaving_by_machine()[1], two, "what it said last");
     assert!(scene.is_held("leaves", "lb"));
     for held in &mut stays {

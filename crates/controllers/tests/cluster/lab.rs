@@ -287,7 +287,8 @@ pub(crate) fn sharing(interface: &str, priority: u8) -> Sharing {
         interface: interface.to_owned(),
         priority,
         peers: Vec::new(),
-        interval: Duration::from_millis(200),
+        // Who stalls for three of them loses the address, and does not get it back.
+        interval: Duration::from_secs(1),
     }
 }
 
@@ -309,10 +310,15 @@ const GIVEN: &str = "ipam.example.com/given";
 /// Gives an address to who claimed one, as the controller of a pool does.
 pub(crate) fn give_address(scene: &Scene, claim: &str, address: &str) {
     scene.patch("ipaddressclaim", claim, &json!({"metadata": {"finalizers": [GIVEN]}}));
-    let pool = scene.get("ipaddressclaim", claim)["spec"]["poolRef"].clone();
+    let found = scene.get("ipaddressclaim", claim);
+    let owner = json!({
+        "apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddressClaim",
+        "name": claim, "uid": found["metadata"]["uid"], "controller": true,
+    });
     scene.apply(json!({
-        "apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddress", "metadata": {"name": "given"},
-        "spec": {"claimRef": {"name": claim}, "poolRef": pool, "address": address, "prefix": 24},
+        "apiVersion": "ipam.cluster.x-k8s.io/v1beta2", "kind": "IPAddress",
+        "metadata": {"name": "given", "ownerReferences": [owner]},
+        "spec": {"claimRef": {"name": claim}, "poolRef": found["spec"]["poolRef"], "address": address, "prefix": 24},
     }));
     let status = json!({"status": {"addressRef": {"name": "given"}}}).to_string();
     scene.kubectl(&["patch", "ipaddressclaim", claim, "--subresource=status", "--type=merge", "-p", &status]);

@@ -399,3 +399,66 @@ async fn the_other_annotation_of_a_member_is_read() {
     assert_eq!(annotations()[name], "younger", "it is read, and not written");
     assert!(scene.get("machine", "two")["metadata"]["annotations"].get(name).is_none());
 }
+
+/// Whoever writes and reads the version before, which the manager converts, has all of it, too.
+#[tokio::test(flavor = "multi_thread")]
+async fn by_the_version_before() {
+    let scene = Scene::new("members-before");
+    let (group, infrastructure) = ("cluster.x-k8s.io/v1beta1", "infrastructure.cluster.x-k8s.io/v1");
+    let reference = |kind: &str, name: &str| json!({"apiVersion": infrastructure, "kind": kind, "name": name, "namespace": scene.name});
+    scene.apply(json!({
+        "apiVersion": infrastructure, "kind": "LabCluster", "metadata": {"name": "c"}, "spec": {},
+        "status": {"initialization": {"provisioned": true}},
+    }));
+    scene.apply(json!({
+        "apiVersion": group, "kind": "Cluster",
+        "metadata": {"name": "c", "annotations": {"portcullis.dev/control-plane-load-balancer": "lb"}},
+        "spec": {"infrastructureRef": reference("LabCluster", "c")},
+    }));
+    for (name, address) in [("one", "10.0.0.1"), ("two", "10.0.0.2")] {
+        scene.apply(json!({
+            "apiVersion": infrastructure, "kind": "LabMachine", "metadata": {"name": name},
+            "spec": {"providerID": format!("lab://{}/{name}", scene.name)},
+            "status": {
+                "initialization": {"provisioned": true},
+                "addresses": [{"type": "InternalIP", "address": address}],
+            },
+        }));
+        let labels = json!({
+            "cluster.x-k8s.io/cluster-name": "c", "cluster.x-k8s.io/control-plane": "",
+            "loadbalancer.cluster.x-k8s.io/name": "lb",
+        });
+        scene.apply(json!({
+            "apiVersion": group, "kind": "Machine", "metadata": {"name": name, "labels": labels},
+            "spec": {
+                "clusterName": "c", "bootstrap": {"dataSecretName": "none"},
+                "infrastructureRef": reference("LabMachine", name),
+            },
+        }));
+    }
+    let endpoint = json!({"host": "api.example.com", "port": 443});
+    scene.balancer("c", "lb", json!({"endpoint": endpoint}));
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb") == ["one Serve", "two Serve"]);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    let before = |kind: &str, name: &str| scene.get(&format!("{kind}.v1beta1.cluster.x-k8s.io"), name);
+    scene.until("its Machines say so", || {
+        let annotations = before("machines", "one")["metadata"]["annotations"].clone();
+        annotations["loadbalancer.cluster.x-k8s.io/status"] == "active"
+            && annotations.get("pre-drain.delete.hook.machine.cluster.x-k8s.io/lb").is_some()
+    });
+    scene.until("the Cluster has its endpoint", || {
+        before("clusters", "c")["spec"]["controlPlaneEndpoint"] == endpoint
+    });
+    // Out of service and in again, and out for good.
+    let disabled = "loadbalancer.cluster.x-k8s.io/disabled";
+    let machine = "machines.v1beta1.cluster.x-k8s.io";
+    scene.kubectl(&["annotate", machine, "two", &format!("{disabled}=")]);
+    scene.until("it rests", || scene.assigned("lb") == ["one Serve", "two Rest"]);
+    scene.kubectl(&["annotate", machine, "two", &format!("{disabled}-")]);
+    scene.until("it serves", || scene.assigned("lb") == ["one Serve", "two Serve"]);
+    scene.kubectl(&["delete", machine, "one", "--wait=false"]);
+    scene.until("it leaves", || scene.assigned("lb") == ["one Leave", "two Serve"]);
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
+    scene.until("it is gone", || before("machines", "one") == Value::Null);
+}

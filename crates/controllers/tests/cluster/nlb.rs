@@ -34,6 +34,11 @@ pub(crate) fn account() -> Fake {
 
 /// A process that makes network load balancers, and knows nothing yet.
 pub(crate) async fn make(scene: &Scene, fake: &Fake) -> Running {
+    make_as("this", scene, fake).await
+}
+
+/// The same in a management cluster that is known by this.
+pub(crate) async fn make_as(identity: &'static str, scene: &Scene, fake: &Fake) -> Running {
     let url = fake.url().to_owned();
     let usual = Usual { vpc: None, region: "eu-central-1".to_owned() };
     let fleet = Fleet::new(usual, move |site: Site| {
@@ -49,7 +54,7 @@ pub(crate) async fn make(scene: &Scene, fake: &Fake) -> Running {
             mode: SecurityGroupMode::Managed,
             node_rules: NodeRules::Exact,
             members: MemberReports::Each,
-            identity: Some("this".to_owned()),
+            identity: Some(identity.to_owned()),
             ..Settings::new(&site.cluster, &site.vpc, &config).unwrap()
         };
         async move { Ok(Provider::new(client, settings)) }
@@ -97,7 +102,7 @@ pub(crate) fn balancer(scene: &Scene) {
 }
 
 /// A control plane of three behind it.
-fn control_plane(name: &'static str) -> Scene {
+pub(crate) fn control_plane(name: &'static str) -> Scene {
     let scene = Scene::new(name);
     scene.cluster("c", json!({}), json!({}));
     for (number, name) in (1..).zip(["one", "two", "three"]) {

@@ -1,7 +1,7 @@
 //! Load balancers in OVN: real packets through a real one, while Machines come and go.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portcullis_controllers::cluster::{InfrastructureSettings, Infrastructures};
 use portcullis_controllers::{ServiceController, Settings as ServiceSettings};
@@ -10,27 +10,33 @@ use portcullis_kube_api::cluster::{Flavour, OVN_ROUTERS, OVN_SWITCHES, OvnLoadBa
 use portcullis_ovn::balancer::{Provider, Settings, Sweep};
 use portcullis_testkit::parts::ovn::Ovn;
 use portcullis_testkit::talk::{Backend, Held, Load, Visits, ask};
-use portcullis_testkit::{Host, Target, can_connect, ovn, plug};
+use portcullis_testkit::{Host, Target, can_connect, eventually_within, ovn, plug};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use crate::faults::by;
 use crate::lab::{Place, carrying, controller, on_machines};
 use crate::scene::{Scene, client};
 
 /// Where the load balancer is, and where members are.
-const VIP: &str = "192.0.2.10";
-const FRONT: u16 = 443;
-const PORT: u16 = 6443;
+pub(crate) const VIP: &str = "192.0.2.10";
+pub(crate) const FRONT: u16 = 443;
+pub(crate) const PORT: u16 = 6443;
+
+const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
+
+/// For what takes moments, and longer on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A logical switch with a client, and room for members.
-struct Lab {
-    ovn: Ovn,
-    client: Host,
+pub(crate) struct Lab {
+    pub(crate) ovn: Ovn,
+    pub(crate) client: Host,
     backends: BTreeMap<String, (Host, Option<Backend>)>,
 }
 
 impl Lab {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let ovn = ovn();
         for command in [
             "ls-add sw",
@@ -45,7 +51,7 @@ impl Lab {
     }
 
     /// A machine that is there, and serves on a port.
-    fn start(&mut self, name: &str, port: u16) -> String {
+    pub(crate) fn start(&mut self, name: &str, port: u16) -> String {
         let number = 10 + u8::try_from(self.backends.len()).unwrap();
         let host = machine(&self.ovn, name, number);
         let backend = Backend::start(&host, port);
@@ -54,28 +60,24 @@ impl Lab {
     }
 
     /// As when a machine is taken away: nobody gets a word from it any more.
-    fn end(&mut self, name: &str) {
+    pub(crate) fn end(&mut self, name: &str) {
         let (host, backend) = self.backends.get_mut(name).unwrap();
         host.run("ip link set eth0 down");
         *backend = None;
     }
 
-    fn provider(&self, kind: &str) -> Provider {
+    fn provider(&self, sweep: Option<Sweep>) -> Provider {
         Provider::start(Settings {
             remotes: vec![self.ovn.northbound().parse().unwrap()],
             southbound: vec![self.ovn.southbound().parse().unwrap()],
             tls: None,
             durable: false,
-            sweep: Some(Sweep {
-                cluster: "test".to_owned(),
-                kind: kind.to_owned(),
-                identity: "0a1b".to_owned(),
-            }),
+            sweep,
         })
     }
 
     /// All that is there for load balancers.
-    fn rows(&self) -> String {
+    pub(crate) fn rows(&self) -> String {
         let tables = ["Load_Balancer", "Load_Balancer_Health_Check", "ACL", "Address_Set"];
         tables.map(|table| self.ovn.nbctl(&["list", table]).unwrap()).concat()
     }
@@ -91,7 +93,7 @@ fn machine(ovn: &Ovn, name: &str, number: u8) -> Host {
 }
 
 /// What runs until it is dropped.
-struct Task(JoinHandle<()>);
+pub(crate) struct Task(JoinHandle<()>);
 
 impl Drop for Task {
     fn drop(&mut self) {
@@ -99,7 +101,7 @@ impl Drop for Task {
     }
 }
 
-async fn infrastructures(scene: &Scene, lab: &Lab) -> Task {
+pub(crate) async fn infrastructures(scene: &Scene, lab: &Lab) -> Task {
     let settings = InfrastructureSettings {
         kind: Flavour::Own.ovn(),
         namespace: Some(scene.name.to_owned()),
@@ -108,7 +110,8 @@ async fn infrastructures(scene: &Scene, lab: &Lab) -> Task {
         look: Duration::from_millis(500),
         host: "test".to_owned(),
     };
-    let provider = lab.provider("OVNLoadBalancer");
+    // As the program has it: what no object asks for any more may be looked after by another management cluster.
+    let provider = lab.provider(None);
     let all: Infrastructures<Provider, OvnLoadBalancerSpec> =
         Infrastructures::new(client(scene.kubernetes).await, provider, settings);
     Task(tokio::spawn(all.run()))
@@ -124,7 +127,7 @@ fn maker(scene: &Scene) {
     }));
 }
 
-fn balancer(scene: &Scene, spec: &Value) {
+pub(crate) fn balancer(scene: &Scene, spec: &Value) {
     maker(scene);
     let mut all = json!({
         "clusterName": "c",
@@ -140,7 +143,7 @@ fn balancer(scene: &Scene, spec: &Value) {
 }
 
 /// Soon sure of who is well, and slow to doubt it: the machine may be busy.
-fn listeners() -> Value {
+pub(crate) fn listeners() -> Value {
     let check = json!({
         "protocol": "TCP",
         "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 10,
@@ -162,7 +165,8 @@ async fn a_roll_refuses_nobody() {
     for name in old {
         make(&mut lab, name);
     }
-    let drain = 10;
+    // Longer than a busy machine takes for what is to happen within it.
+    let drain = 20;
     let ranges = ["10.0.0.0/24"];
     balancer(
         &scene,
@@ -230,9 +234,73 @@ async fn a_roll_refuses_nobody() {
     assert!(visited > 0, "some of them were with one that drained");
     assert!(new.contains(&ask(&lab.client, VIP, FRONT).unwrap().as_str()));
 
-    scene.kubectl(&["delete", "loadbalancers.loadbalancer.portcullis.dev", "lb", "--wait=false"]);
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
     scene.until("all of it is gone", || lab.rows().is_empty());
     drop(all);
+}
+
+/// How far a member that leaves has come when all of ours is killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// It is written that it is to leave, and nobody has told OVN.
+    Asked,
+    Drains,
+    /// It is called removed where the provider tells that, and its Machine is held.
+    Told,
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn killed_at_every_stage_of_a_leave() {
+    let scene = Scene::new("ovn-killed");
+    let mut lab = Lab::new();
+    scene.cluster("c", json!({}), json!({"controlPlaneEndpoint": {"host": VIP, "port": FRONT}}));
+    let stages = [("a-asked", Stage::Asked), ("b-drains", Stage::Drains), ("c-told", Stage::Told)];
+    for name in stages.iter().map(|(name, _)| *name).chain(["d-stays"]) {
+        let address = lab.start(name, PORT);
+        scene.control_plane("c", "lb", name, &address);
+    }
+    balancer(&scene, &json!({"listeners": listeners(), "drainTimeoutSeconds": 8}));
+    let mut balancers = Some(scene.look_after().await);
+    let mut provider = Some(infrastructures(&scene, &lab).await);
+    for (name, _) in stages {
+        scene.until("it serves", || scene.status("lb", name).as_deref() == Some("active"));
+    }
+    scene.until("it is in force", || ask(&lab.client, VIP, FRONT).is_ok());
+    let load = Load::start(&lab.client, VIP, FRONT);
+    for (name, stage) in stages {
+        if stage == Stage::Asked {
+            provider = None;
+        }
+        scene.kubectl(&["delete", "machine", name, "--wait=false"]);
+        scene.until("it is to leave", || by(&scene, "ovnloadbalancer", name).is_string());
+        let deadline = by(&scene, "ovnloadbalancer", name);
+        if stage != Stage::Asked {
+            scene.until("it drains", || scene.status("lb", name).as_deref() == Some("draining"));
+        }
+        if stage == Stage::Told {
+            balancers = None;
+            scene.until("the provider calls it removed", || {
+                let told = scene.get("ovnloadbalancer", "lb")["status"]["members"].clone();
+                let of_it = told.as_array().unwrap().iter().find(|member| member["name"] == name).cloned();
+                of_it.is_some_and(|member| member["status"] == "removed")
+            });
+        }
+        drop((balancers.take(), provider.take()));
+        assert!(scene.is_held(name, "lb"), "{stage:?}");
+        load.more(100);
+        (balancers, provider) = (Some(scene.look_after().await), Some(infrastructures(&scene, &lab).await));
+        scene.until("it is gone", || {
+            let now = by(&scene, "ovnloadbalancer", name);
+            assert!(now.is_null() || now == deadline, "{stage:?}: {now}, and {deadline} before");
+            scene.get("machine", name) == Value::Null
+        });
+        // Whoever was sent to it from now on would be refused.
+        lab.end(name);
+        load.more(100);
+    }
+    let (count, failures) = load.end();
+    assert!(failures.is_empty(), "{} of {count} connections, such as {}", failures.len(), failures[0]);
+    drop((balancers, provider));
 }
 
 /// The fifth story between kinds: from a machine with `HAProxy` to OVN, behind a name. Who asks for the name again goes to the
@@ -249,7 +317,7 @@ async fn a_swap_between_kinds_refuses_nobody() {
         scene.control_plane("c", "lb", name, &address);
     }
     let endpoint = json!({"host": "api.example.com", "port": FRONT});
-    let wanted = json!({"listeners": listeners(), "endpoint": endpoint, "drainTimeoutSeconds": 10});
+    let wanted = json!({"listeners": listeners(), "endpoint": endpoint, "drainTimeoutSeconds": 600});
     on_machines(&scene, "lb", wanted, json!({}));
     maker(&scene);
     let place = Place::new();
@@ -272,8 +340,8 @@ async fn a_swap_between_kinds_refuses_nobody() {
 
     let reference =
         json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": "OVNLoadBalancer", "name": "lb"});
-    let patch = json!({"spec": {"infrastructureRef": reference}});
-    scene.patch("loadbalancers.loadbalancer.portcullis.dev", "lb", &patch);
+    let start = Instant::now();
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": reference}}));
     // That is when whoever keeps names has it point there.
     scene.until("clients are sent to the new one", || address() == new);
     let load_of_new = Load::start(&fresh, new, FRONT);
@@ -290,7 +358,10 @@ async fn a_swap_between_kinds_refuses_nobody() {
     };
     assert_eq!(duties(), ["Serve", "Serve"], "for clients that have not heard of it");
 
-    scene.until("its members leave it", || duties() == ["Leave", "Leave"]);
+    // A busy machine took longer until here, and takes longer for what follows: that has at least as much time.
+    let drain = start.elapsed().max(Duration::from_secs(20));
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"drainTimeoutSeconds": drain.as_secs()}}));
+    eventually_within(drain + PATIENCE, "its members leave it", || duties() == ["Leave", "Leave"]);
     for _ in 0..30 {
         assert!(answers(&mut shorter), "as long as they like, within the time");
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -299,7 +370,7 @@ async fn a_swap_between_kinds_refuses_nobody() {
         held.end().unwrap();
     }
     assert!(longer.ask().is_ok(), "its time is not over");
-    scene.until("it is given up", || assignment().is_null());
+    eventually_within(drain + PATIENCE, "it is given up", || assignment().is_null());
     scene.until("what was left is ended", || longer.has_ended());
     scene.until("nobody is there any more", || ask(&lab.client, old, FRONT).is_err());
     load_of_new.more(500);
@@ -498,7 +569,8 @@ async fn services_are_carried_too() {
         host: "test".to_owned(),
     };
     let api = client(scene.kubernetes).await;
-    let services = ServiceController::new(api, lab.provider("Service"), settings);
+    let sweep = Sweep { cluster: "test".to_owned(), kind: "Service".to_owned(), identity: "0a1b".to_owned() };
+    let services = ServiceController::new(api, lab.provider(Some(sweep)), settings);
     let _running = Task(tokio::spawn(services.run()));
     scene.until("the Service has its address", || {
         scene.get("service", "web")["status"]["loadBalancer"]["ingress"][0]["ip"] == VIP

@@ -1,6 +1,9 @@
 //! What people wanted load balancers of clusters for: their stories, one by one. The first, network load balancers on AWS, is told
 //! where these are tested, and the fifth, from one provider to another, in [`crate::moves`], with traffic.
 
+use std::time::Duration;
+
+use portcullis_testkit::eventually_within;
 use portcullis_testkit::talk::{Backend, ask};
 use serde_json::{Value, json};
 
@@ -184,7 +187,8 @@ async fn addresses_that_nobody_can_reserve() {
     drop(first);
     places[0].kill_haproxy();
     machines[0].run("ip link set to-switch down");
-    scene.until("the other one's is told", || address(&scene) == "192.0.2.2");
+    // After its Lease has lapsed.
+    eventually_within(Duration::from_secs(120), "the other one's is told", || address(&scene) == "192.0.2.2");
     assert_eq!(ask(&visitor, "192.0.2.2", FRONT).unwrap(), "member");
     assert_eq!(scene.status("lb", "member").as_deref(), Some("active"));
     assert_eq!(scene.get("loadbalancer", "lb")["spec"]["endpoint"], endpoint, "the name stays");

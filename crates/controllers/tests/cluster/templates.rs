@@ -117,6 +117,51 @@ async fn a_cluster_that_names_a_template_gets_one() {
     assert!(scene.get("loadbalancer", "plain").is_null());
 }
 
+/// Whatever makes it: each of our kinds has a template, and what is made from it is asked to make the load balancer.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_kind_has_a_template() {
+    let scene = Scene::new("templates-kinds");
+    let _all = (make(&scene).await, scene.look_after().await);
+    let kinds = [
+        ("AWSNLB", "nlb", json!({"vpc": "vpc-1", "subnets": ["subnet-a"], "tags": {"cost-centre": "42"}})),
+        ("OVNLoadBalancer", "ovn", json!({"addresses": ["192.0.2.10"], "switches": ["sw"]})),
+        ("HAProxyLoadBalancer", "haproxy", json!({"addresses": ["192.0.2.11"], "pool": "edge"})),
+    ];
+    for (kind, name, spec) in &kinds {
+        let template = format!("{kind}Template");
+        let of_maker = json!({"labels": {"team": "blue"}});
+        scene.apply(json!({
+            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": template, "metadata": {"name": name},
+            "spec": {"template": {"metadata": of_maker, "spec": spec}},
+        }));
+        let reference = json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": template, "name": name});
+        scene.apply(json!({
+            "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancerTemplate",
+            "metadata": {"name": name}, "spec": {"template": {"spec": {"infrastructureRef": reference}}},
+        }));
+        let endpoint = json!({"host": "api.example.com", "port": 443});
+        let named = json!({"annotations": {TEMPLATE: name}});
+        scene.cluster(name, named, json!({"controlPlaneEndpoint": endpoint}));
+        scene.control_plane(name, name, &format!("{name}-one"), "10.0.0.1");
+    }
+    for (kind, name, spec) in &kinds {
+        scene.until("what makes it is asked to", || {
+            let asked = scene.get(kind, name)["spec"]["assignment"].clone();
+            asked["clusterName"] == *name && asked["members"][0]["name"] == format!("{name}-one")
+        });
+        let (balancer, maker) = (scene.get("loadbalancer", name), scene.get(kind, name));
+        let reference = json!({"apiGroup": "loadbalancer.portcullis.dev", "kind": kind, "name": name});
+        assert_eq!(balancer["spec"]["infrastructureRef"], reference);
+        for (key, value) in spec.as_object().unwrap() {
+            assert_eq!(maker["spec"][key], *value, "{kind}: {key}");
+        }
+        assert_eq!(maker["metadata"]["labels"]["team"], "blue");
+        assert_eq!(maker["metadata"]["ownerReferences"][0]["kind"], "LoadBalancer", "they go together");
+        let told = scene.events(name);
+        assert!(!told.iter().any(|event| event.starts_with("TemplateUnusable: ")), "{told:?}");
+    }
+}
+
 /// What is wrong with a template is told where somebody looks for it, once, and put right it counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mistake_is_told() {

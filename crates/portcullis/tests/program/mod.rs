@@ -37,6 +37,13 @@ impl Program {
     pub(crate) fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap()
     }
+
+    /// Whatever it did so far, it had the rights to.
+    #[track_caller]
+    pub(crate) fn may_do_all_of_it(&self) {
+        let log = self.log();
+        assert!(!log.to_lowercase().contains("forbidden"), "{log}");
+    }
 }
 
 impl Drop for Program {
@@ -70,12 +77,17 @@ pub(crate) fn controller_account(kubernetes: &Kubernetes) -> PathBuf {
 
 /// A kind whose objects only say what the test wants them to.
 pub(crate) fn double(kind: &str) -> String {
+    double_in("infrastructure.cluster.x-k8s.io", kind)
+}
+
+/// The same in another group.
+pub(crate) fn double_in(group: &str, kind: &str) -> String {
     let plural = format!("{}s", kind.to_ascii_lowercase());
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{plural}.infrastructure.cluster.x-k8s.io"), "labels": {"cluster.x-k8s.io/v1beta2": "v1"}},
+        "metadata": {"name": format!("{plural}.{group}"), "labels": {"cluster.x-k8s.io/v1beta2": "v1"}},
         "spec": {
-            "group": "infrastructure.cluster.x-k8s.io", "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
+            "group": group, "scope": "Namespaced", "names": {"kind": kind, "plural": plural},
             "versions": [{"name": "v1", "served": true, "storage": true,
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
         },

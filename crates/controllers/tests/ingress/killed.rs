@@ -6,11 +6,18 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use http::{Method, Request, Response};
 use kube::client::{Body, ClientBuilder};
 use tokio::sync::Notify;
+use tokio::time::{sleep, timeout};
 use tower::{Layer, Service};
+
+const LOOK: Duration = Duration::from_millis(50);
+const AFTERWARDS: Duration = Duration::from_secs(3);
+/// Much longer than it takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which write is the last, and whether it is still sent. Events are no writes here: nothing depends on them.
 #[derive(Clone)]
@@ -31,9 +38,24 @@ impl Killing {
         ClientBuilder::try_from(config).unwrap().with_layer(self).build()
     }
 
-    /// Waits until it is so.
-    pub(crate) async fn died(&self) {
-        self.dead.notified().await;
+    /// Waits until it is so, or `is_done` and there is no such write: whether it died.
+    pub(crate) async fn died_before(&self, is_done: impl Fn() -> bool) -> bool {
+        let is_asked_for = || self.written.load(Ordering::Relaxed) >= self.write;
+        let start = Instant::now();
+        while !is_asked_for() && !is_done() {
+            assert!(start.elapsed() < PATIENCE, "it neither writes nor is done");
+            sleep(LOOK).await;
+        }
+        // What it still writes when all is as it should be.
+        let done = Instant::now();
+        while !is_asked_for() && done.elapsed() < AFTERWARDS {
+            sleep(LOOK).await;
+        }
+        let died = is_asked_for();
+        if died {
+            timeout(PATIENCE, self.dead.notified()).await.unwrap();
+        }
+        died
     }
 }
 

@@ -1,15 +1,12 @@
 //! Killed before and after each of its writes: who comes next brings it to its end, and at no time is more open than was
 //! before or is after.
 
-use std::time::Duration;
-
 use portcullis_controllers::ingress::IngressControllers;
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_kube_api::ingress::AUTO_DELETE;
 use portcullis_testkit::eventually;
 use serde_json::{Value, json};
-use tokio::time::timeout;
 
 use crate::cluster::Cluster;
 use crate::killed::Killing;
@@ -18,12 +15,13 @@ const OLD: &str = "192.0.2.0/24";
 const NEW: &str = "198.51.100.0/24";
 
 /// Kills whoever looks after the cluster at each write until there is none left: from what `before` makes, with what
-/// `change` asks for, to what `after` waits for. `always` has to hold at each death.
+/// `change` asks for, to what `is_done` says and `after` waits for. `always` has to hold at each death.
 async fn everywhere(
     cluster: &Cluster<'_>,
     before: impl AsyncFn(),
     change: impl Fn(),
     always: impl Fn(),
+    is_done: impl Fn() -> bool,
     after: impl Fn(),
 ) -> usize {
     let settings = || cluster.settings(Platform::Aws);
@@ -34,7 +32,7 @@ async fn everywhere(
             let killing = Killing::at(write, sent);
             let client = killing.client(cluster.config().await);
             let victim = tokio::spawn(IngressControllers::new(client, settings()).run());
-            let died = timeout(Duration::from_secs(3), killing.died()).await.is_ok();
+            let died = killing.died_before(&is_done).await;
             victim.abort();
             always();
             let next = cluster.start(Platform::Aws).await;
@@ -56,9 +54,22 @@ fn ranges(cluster: &Cluster<'_>) -> Value {
     cluster.service("shop")["spec"]["loadBalancerSourceRanges"].clone()
 }
 
+const SETTLED: [(&str, &str); 2] = [
+    ("LoadBalancerProgressing", "False/LoadBalancerNotProgressing"),
+    ("EvaluationConditionsDetected", "False/NoEvaluationCondition"),
+];
+
 fn settled(cluster: &Cluster<'_>) {
-    cluster.wait_for("shop", "LoadBalancerProgressing", "False/LoadBalancerNotProgressing");
-    cluster.wait_for("shop", "EvaluationConditionsDetected", "False/NoEvaluationCondition");
+    for (condition, expected) in SETTLED {
+        cluster.wait_for("shop", condition, expected);
+    }
+}
+
+/// Whether it is settled, with what was asked for last.
+fn is_settled(cluster: &Cluster<'_>) -> bool {
+    let found = cluster.controller("shop");
+    found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        && SETTLED.iter().all(|(condition, expected)| cluster.condition("shop", condition) == *expected)
 }
 
 /// Takes everything away, as the first of all.
@@ -85,6 +96,7 @@ async fn at_its_birth() {
             let service = cluster.service("shop");
             assert!(service.is_null() || ranges(&cluster) == json!([NEW]), "never open to all: {service}");
         },
+        || is_settled(&cluster) && cluster.deployment("shop")["spec"]["replicas"] == 2,
         || {
             settled(&cluster);
             assert_eq!(ranges(&cluster), json!([NEW]));
@@ -119,6 +131,7 @@ async fn at_the_move() {
             let now = ranges(&cluster);
             assert!(now == json!([OLD]) || now == json!([NEW]), "{now}");
         },
+        || is_settled(&cluster) && ranges(&cluster) == json!([NEW]),
         || {
             settled(&cluster);
             let annotations = cluster.service("shop")["metadata"]["annotations"].clone();
@@ -164,6 +177,7 @@ async fn at_the_exchange() {
             let service = cluster.service("shop");
             assert!(service.is_null() || ranges(&cluster) == json!([OLD]), "{service}");
         },
+        || is_settled(&cluster) && internal(),
         || {
             eventually("it is internal", internal);
             settled(&cluster);
@@ -184,6 +198,11 @@ async fn at_its_death() {
         eventually("a Deployment", || !cluster.deployment("shop").is_null());
         running.abort();
     };
+    let is_gone = || {
+        cluster.controller("shop").is_null()
+            && cluster.service("shop").is_null()
+            && cluster.deployment("shop").is_null()
+    };
     let writes = everywhere(
         &cluster,
         start,
@@ -195,13 +214,8 @@ async fn at_its_death() {
             let service = cluster.service("shop");
             assert!(service.is_null() || ranges(&cluster) == json!([OLD]), "{service}");
         },
-        || {
-            eventually("nothing is left", || {
-                cluster.controller("shop").is_null()
-                    && cluster.service("shop").is_null()
-                    && cluster.deployment("shop").is_null()
-            });
-        },
+        is_gone,
+        || eventually("nothing is left", is_gone),
     )
     .await;
     assert!(writes >= 4, "two Services, a Deployment, a finalizer: {writes}");

@@ -117,7 +117,7 @@ fn shared(machine: usize, priority: u8) -> Vec<SharedAddress> {
     [(V4, vec![other]), (V6, vec![])]
         .map(|(address, peers)| {
             let shared = SharedAddress::new(address.parse().unwrap(), "to-switch", 51, priority).unwrap();
-            shared.with_peers(peers).unwrap().with_interval(Duration::from_millis(200)).unwrap()
+            shared.with_peers(peers).unwrap().with_interval(Duration::from_secs(1)).unwrap()
         })
         .into()
 }

@@ -233,14 +233,14 @@ async fn tokens_end_with_their_time_their_user_their_password_and_their_role() {
         assert_eq!(restarted.local.caller(&ann).await, Err(Error::unauthorized()), "{what}");
     }
 
-    let brief = changed(&|settings| settings["tokenLifetime"] = json!("1s"));
+    let brief = changed(&|settings| settings["tokenLifetime"] = json!("10s"));
     let brief = Server::with(&ovn, brief).await;
     let token = brief.ann().await;
     brief.local.caller(&token).await.unwrap();
     let answer = brief.ask_about("DELETE", "/v3/auth/tokens", &token, &token, None).await;
     assert_eq!(answer.status, StatusCode::NO_CONTENT);
     let token = brief.ann().await;
-    tokio::time::sleep(Duration::from_millis(2100)).await;
+    tokio::time::sleep(Duration::from_millis(11_100)).await;
     assert_eq!(brief.local.caller(&token).await, Err(Error::unauthorized()));
 
     // What expired is not kept once something else is revoked.

@@ -1,7 +1,7 @@
 //! A logical switch with machines on it, behind a logical router, and what makes load balancers there.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -25,6 +25,21 @@ pub(crate) const TARGET: u16 = 6443;
 
 pub(crate) struct Lab {
     pub(crate) ovn: Ovn,
+}
+
+/// Who answers on a socket that goes on. A datagram may be lost: it is sent again, for longer than a busy machine takes.
+pub(crate) fn answer(socket: &UdpSocket) -> Option<String> {
+    let mut buffer = [0; 64];
+    // What came too late for the last time is no answer to this.
+    socket.set_nonblocking(true).unwrap();
+    while socket.recv(&mut buffer).is_ok() {}
+    socket.set_nonblocking(false).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    (0..20).find_map(|_| {
+        socket.send(b"?").ok()?;
+        let length = socket.recv(&mut buffer).ok()?;
+        Some(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    })
 }
 
 /// A machine on a port of the switch.

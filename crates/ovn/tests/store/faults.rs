@@ -1,6 +1,8 @@
 use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use portcullis_ovn::objects::{FixedIp, Network, Port, SecurityGroup, Subnet};
@@ -68,6 +70,7 @@ async fn add_groups(
     store: Store,
     tag: usize,
     mut stop: tokio::sync::watch::Receiver<bool>,
+    acknowledged: Arc<AtomicUsize>,
 ) -> (Vec<Uuid>, Vec<String>) {
     let (mut made, mut doubtful) = (Vec::new(), Vec::new());
     let mut number = 0;
@@ -76,7 +79,10 @@ async fn add_groups(
         let name = format!("{tag}-{number}");
         let decided = name.clone();
         match store.change(move |draft| ok(add_group(draft, &decided))).await {
-            Ok(id) => made.push(id),
+            Ok(id) => {
+                made.push(id);
+                acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
             Err(Rejected::Store(StoreError::InDoubt)) => doubtful.push(name),
             Err(Rejected::Store(_)) => {}
             Err(Rejected::Decided(never)) => match never {},
@@ -89,12 +95,19 @@ async fn add_groups(
 async fn disturbed(store: Store, disturb: impl FnOnce()) {
     let (stop, stopped) = tokio::sync::watch::channel(false);
     let mut tasks = JoinSet::new();
+    let acknowledged = Arc::new(AtomicUsize::new(0));
     for tag in 0..8 {
-        tasks.spawn(add_groups(store.clone(), tag, stopped.clone()));
+        tasks.spawn(add_groups(store.clone(), tag, stopped.clone(), Arc::clone(&acknowledged)));
     }
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    tokio::task::block_in_place(disturb);
-    tokio::time::sleep(Duration::from_millis(500)).await;
+    tokio::task::block_in_place(|| {
+        let more = |number: usize| {
+            let until = acknowledged.load(Ordering::Relaxed) + number;
+            eventually("more are made", || acknowledged.load(Ordering::Relaxed) >= until);
+        };
+        more(30);
+        disturb();
+        more(80);
+    });
     stop.send_replace(true);
     let outcomes = tasks.join_all().await;
     let model = store.model();

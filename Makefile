@@ -35,7 +35,7 @@ fmt: ## Format the code
 	cargo fmt
 
 bench: ## Measure
-	cargo bench --workspace --locked --bench '*'
+	cargo bench --workspace --locked --no-fail-fast --bench '*'
 
 $(DENY):
 	cargo install --locked --version $(DENY_VERSION) --root $(CACHE)/tools/cargo-deny-$(DENY_VERSION) cargo-deny

@@ -233,14 +233,18 @@ async fn other_ways_to_the_router_are_closed() {
             {"op": "add", "path": "/spec/loadBalancerIP", "value": "192.0.2.98"},
             {"op": "add", "path": "/spec/ports/1/nodePort", "value": 30443},
             {"op": "add", "path": "/spec/loadBalancerSourceRanges", "value": ["192.0.2.0/24"]},
+            {"op": "add", "path": "/metadata/annotations/portcullis.dev~1listen-addresses", "value": "enp4s0"},
         ]),
     );
     let report = node.start().await.unwrap();
     let fields = &report.changed[0].fields;
-    for field in ["spec.externalIPs", "spec.loadBalancerIP", "spec.ports[https].nodePort"] {
+    let listen = format!("metadata.annotations[{LISTEN_ADDRESSES}]");
+    for field in ["spec.externalIPs", "spec.loadBalancerIP", "spec.ports[https].nodePort", &listen] {
         assert!(fields.contains(&field.to_owned()), "{field}: {report:?}");
     }
-    let spec = &node.get("service", "router-default")["spec"];
+    let service = &node.get("service", "router-default");
+    assert!(service["metadata"]["annotations"].get(LISTEN_ADDRESSES).is_none(), "{service:#}");
+    let spec = &service["spec"];
     assert!(spec.get("externalIPs").is_none() && spec.get("loadBalancerIP").is_none(), "{spec:#}");
     assert!(spec["ports"][1].get("nodePort").is_none(), "{spec:#}");
     assert_eq!(spec["loadBalancerSourceRanges"], json!(["192.0.2.0/24"]));

@@ -42,8 +42,27 @@ pub struct NodeReport {
     /// Which start of its kernel this is about, as the kernel and kubelets call it: nothing in packet filters outlives one.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub boot: String,
+    /// What it goes by, as it is configured there. Versions before this one did not say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub settings: Option<NodeSettings>,
     /// What its packet filters do.
     pub datapath: NodeDatapath,
+}
+
+/// What of its configuration decides which Services a node serves, and where.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeSettings {
+    /// It looks after Services of this class.
+    pub class: String,
+    /// And after those without any.
+    pub without_class: bool,
+    /// Ports that no Service gets.
+    pub reserved: BTreeSet<u16>,
+    /// Interfaces that are kept for those who look after the machine.
+    pub management: Vec<String>,
+    /// Interfaces that belong to the network between pods.
+    pub internal: Vec<String>,
 }
 
 /// An interface of a node.
@@ -156,6 +175,11 @@ mod tests {
             listening: BTreeSet::from(["22/tcp".to_owned()]),
             api_server: BTreeSet::from(["10.44.0.0".parse().unwrap()]),
             boot: "1".to_owned(),
+            settings: Some(NodeSettings {
+                class: HOST_CLASS.to_owned(),
+                reserved: BTreeSet::from([22]),
+                ..NodeSettings::default()
+            }),
             datapath: NodeDatapath { mode: "filter".to_owned(), up_to: Some(7), ..NodeDatapath::default() },
         };
         let object: ConfigMap = serde_json::from_value(report.patch("a", Some("1-2"))).unwrap();

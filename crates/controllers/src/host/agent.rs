@@ -16,8 +16,8 @@ use portcullis_core::Protocol;
 use portcullis_host::Machine;
 use portcullis_host::claims::{Claim, Claims, Here, Listening, Name, Policy, Port};
 use portcullis_host::datapath::{self, Datapath, Frontend, Mode, Others, Place, Synced};
-use portcullis_host::interfaces::{Interface, Interfaces, is_of_link};
-use portcullis_kube_api::host::{NodeDatapath, NodeInterface, NodeReport, wants_host};
+use portcullis_host::interfaces::{Interface, Interfaces, Selection, is_of_link};
+use portcullis_kube_api::host::{NodeDatapath, NodeInterface, NodeReport, NodeSettings, wants_host};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
@@ -129,11 +129,27 @@ struct Agent {
     /// for those.
     newest: Option<u64>,
     up_to: Option<u64>,
+    /// The newest version of a Service of others in a list that is being told.
+    listed: Option<u64>,
     /// Which start of the kernel this is.
     boot: String,
     report: watch::Sender<NodeReport>,
     /// The same for the other half, if it is in this process.
     here: Arc<watch::Sender<BTreeMap<String, NodeReport>>>,
+}
+
+impl AgentSettings {
+    /// What of it decides who is served where: whoever writes the status of Services goes by the same.
+    fn told(&self) -> NodeSettings {
+        let Policy { selection, reserved } = &self.policy;
+        NodeSettings {
+            class: self.class.clone(),
+            without_class: self.without_class,
+            reserved: reserved.clone(),
+            management: selection.management.clone(),
+            internal: selection.internal.clone(),
+        }
+    }
 }
 
 impl NodeAgent {
@@ -181,6 +197,7 @@ impl NodeAgent {
             hears_of_others: false,
             newest: None,
             up_to: None,
+            listed: None,
             boot: boot(),
             report,
             here: Arc::clone(&known.here),
@@ -295,10 +312,16 @@ impl Agent {
                 let others =
                     |service: &Service| (!is_ours(service)).then(|| claim_of_others(service)).flatten();
                 let version = event_version(&event);
+                // Of a list it is only known at its end who is not in it any more.
+                let is_listed = matches!(event, Event::InitApply(_));
+                if matches!(event, Event::InitDone) {
+                    self.newest = self.newest.max(self.listed.take());
+                }
                 for (name, claim) in self.others.take(&event, others) {
                     let moved = self.claims.set(&name, claim);
                     if !moved.is_empty() {
-                        self.newest = self.newest.max(version);
+                        let newest = if is_listed { &mut self.listed } else { &mut self.newest };
+                        *newest = version.max(*newest);
                         self.up_to = self.newest;
                     }
                     concerned.moved.extend(moved);
@@ -613,10 +636,11 @@ impl Agent {
     fn tell(&self, datapath: NodeDatapath) {
         let here = self.claims.here();
         let now = NodeReport {
-            interfaces: reported(&here.interfaces),
+            interfaces: reported(&here.interfaces, &self.settings.policy.selection),
             listening: here.listening.iter().map(told_listening).collect(),
             api_server: here.also.clone(),
             boot: self.boot.clone(),
+            settings: Some(self.settings.told()),
             datapath,
         };
         if *self.report.borrow() == now {
@@ -666,8 +690,8 @@ fn in_force(datapath: &Datapath) -> BTreeSet<String> {
     datapath.in_force().into_iter().map(str::to_owned).collect()
 }
 
-/// Interfaces with addresses, as they are told.
-fn reported(interfaces: &Interfaces) -> BTreeMap<String, NodeInterface> {
+/// Interfaces with addresses, as they are told, and those that somebody may name who waits for an address there.
+fn reported(interfaces: &Interfaces, selection: &Selection) -> BTreeMap<String, NodeInterface> {
     let told = interfaces.iter().filter_map(|one| {
         let addresses: BTreeSet<_> = one
             .addresses
@@ -677,7 +701,8 @@ fn reported(interfaces: &Interfaces) -> BTreeMap<String, NodeInterface> {
             .collect();
         let interface =
             NodeInterface { addresses, is_part: one.master.is_some(), is_loopback: one.is_loopback };
-        (!interface.addresses.is_empty()).then(|| (one.name.clone(), interface))
+        let may_be_named = !one.is_loopback && !one.is_veth && !selection.is_internal(&one.name);
+        (may_be_named || !interface.addresses.is_empty()).then(|| (one.name.clone(), interface))
     });
     told.collect()
 }
@@ -732,7 +757,7 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &settings.namespace);
     let nodes: Api<Node> = Api::all(client);
     let name = NodeReport::name(&settings.node);
-    let (mut failures, mut uid) = (0_u32, None);
+    let (mut failures, mut uid, mut is_unknown) = (0_u32, None, false);
     let own = Config::default().fields(&format!("metadata.name={name}"));
     let mut own = watched(api.clone(), own);
     loop {
@@ -742,7 +767,15 @@ async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiv
         }
         let now = report.borrow_and_update().clone();
         if uid.is_none() {
-            uid = nodes.get_opt(&settings.node).await.ok().flatten().and_then(|node| node.uid());
+            let node = nodes.get_opt(&settings.node).await;
+            if matches!(node, Ok(None)) && !is_unknown {
+                warn!(
+                    node = settings.node,
+                    "there is no Node of this name, so that no endpoint is known to be here and no start of the machine is noticed: set host.node to its name as `kubectl get nodes` has it"
+                );
+            }
+            is_unknown = matches!(node, Ok(None));
+            uid = node.ok().flatten().and_then(|node| node.uid());
         }
         let patch = Patch::Apply(now.patch(&settings.node, uid.as_deref()));
         let written = match api.patch(&name, &PatchParams::apply("portcullis-host").force(), &patch).await {

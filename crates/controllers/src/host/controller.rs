@@ -13,8 +13,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, Patch, PatchParams};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Client, ResourceExt};
-use portcullis_host::claims::{Claim, Claims, Here, Name, Policy};
+use portcullis_host::claims::{Claim, Claims, Here, Name, Policy, Share};
 use portcullis_host::datapath::Mode;
+use portcullis_host::interfaces::Selection;
 use portcullis_kube_api::host::{NODE_LABEL, NodeDatapath, NodeReport, wants_host};
 use serde::Serialize;
 use serde_json::Value;
@@ -128,6 +129,8 @@ struct Controller {
     undone: HashMap<Name, Vec<Instant>>,
     /// What Services ask for, as a number, and by which version they came to do so.
     asked: HashMap<Name, (u64, Option<u64>)>,
+    /// The newest version of a Service of ours that the watch told of since Services were listed.
+    newest: Option<u64>,
     /// What was said last, of ports and of what is wrong.
     said: HashMap<Name, Said>,
     events: Events,
@@ -141,8 +144,25 @@ struct Controller {
 struct Site {
     report: NodeReport,
     claims: Claims,
-    /// By which version of any Service a Service came to get what it gets here: packet filters that know it are needed first.
+    /// By which version of any Service a Service came to get what it gets here: packet filters that know it are needed first. `None`
+    /// where that was not seen, as of who was gone from a list: any version that comes after it does.
     since: HashMap<Name, Option<u64>>,
+}
+
+/// What a Service gets of a node that does not look after it.
+static NOTHING: Share = Share { addresses: BTreeSet::new(), refused: BTreeMap::new() };
+
+impl Site {
+    /// Whether the node looks after a Service, as far as it says.
+    fn looks_after(&self, service: &Service) -> bool {
+        let settings = self.report.settings.as_ref();
+        settings.is_none_or(|settings| wants_host(service, &settings.class, settings.without_class))
+    }
+
+    /// What a Service gets here.
+    fn share(&self, name: &Name, service: &Service) -> Option<&Share> {
+        if self.looks_after(service) { self.claims.share(name) } else { Some(&NOTHING) }
+    }
 }
 
 #[derive(Default, PartialEq)]
@@ -202,6 +222,7 @@ impl HostController {
             written: HashMap::new(),
             undone: HashMap::new(),
             asked: HashMap::new(),
+            newest: None,
             said: HashMap::new(),
             writing: 0,
             line: VecDeque::new(),
@@ -247,11 +268,16 @@ impl Controller {
             Heard::Service(event) => {
                 let (class, without_class) = (self.settings.class.clone(), self.settings.without_class);
                 let is_ours = |service: &Service| wants_host(service, &class, without_class);
-                let version = event_version(&event);
+                // What was listed came to be so while nobody looked.
+                let is_seen = matches!(event, Event::Apply(_) | Event::Delete(_));
+                let seen = event_version(&event).filter(|_| is_seen);
+                if matches!(event, Event::Init) {
+                    self.newest = None;
+                }
                 let others =
                     |service: &Service| (!is_ours(service)).then(|| claim_of_others(service)).flatten();
                 for (name, claim) in self.others.take(&event, others) {
-                    changed.extend(self.enter(&name, claim.as_ref(), false, version));
+                    changed.extend(self.enter(&name, claim.as_ref(), false, seen));
                 }
                 let given_up = |service: &Service| {
                     // One of another class was never ours: somebody else of our kind may look after it.
@@ -261,7 +287,10 @@ impl Controller {
                 };
                 changed.extend(self.given_up.take(&event, given_up).into_iter().map(|(name, _)| name));
                 for news in self.services.take(event, is_ours) {
-                    changed.extend(self.claim(&news.name, news.before.as_deref(), news.version));
+                    if is_seen {
+                        self.saw(news.version);
+                    }
+                    changed.extend(self.claim(&news.name, news.before.as_deref(), news.version, is_seen));
                 }
             }
             Heard::Here(all) => {
@@ -307,7 +336,7 @@ impl Controller {
                         let version = version(&*service);
                         let before = self.services.get(&name).cloned();
                         self.services.wrote(*service);
-                        changed.extend(self.claim(&name, before.as_deref(), version));
+                        changed.extend(self.claim(&name, before.as_deref(), version, true));
                     }
                     // It is another one by now: what is told of it is decided on, now or when it is told.
                     Err(kube::Error::Api(status)) if status.code == 409 => {
@@ -348,13 +377,30 @@ impl Controller {
         told && self.endpoints.is_complete()
     }
 
-    /// Enters what a Service asks for at every node, which was this before, by a version of it; whose share is another now, and the
-    /// Service itself.
-    fn claim(&mut self, name: &Name, before: Option<&Service>, version: Option<u64>) -> BTreeSet<Name> {
+    /// Takes in that the watch told of this version: whatever was not seen before came before it.
+    fn saw(&mut self, version: Option<u64>) {
+        if self.newest.is_none() {
+            for since in self.sites.values_mut().flat_map(|site| site.since.values_mut()) {
+                *since = since.or(version);
+            }
+        }
+        self.newest = self.newest.max(version);
+    }
+
+    /// Enters what a Service asks for at every node, which was this before, by a version of it, and whether that was seen to come;
+    /// whose share is another now, and the Service itself.
+    fn claim(
+        &mut self,
+        name: &Name,
+        before: Option<&Service>,
+        version: Option<u64>,
+        is_seen: bool,
+    ) -> BTreeSet<Name> {
         let service = self.services.get(name).cloned();
         let claim = service.as_deref().map(claim).or_else(|| self.others.get(name).cloned());
         // A status that somebody cleared is put back, and does not change who has a port until then.
-        let mut changed = self.enter(name, claim.as_ref(), is_same(before, service.as_deref()), version);
+        let is_same = is_same(before, service.as_deref());
+        let mut changed = self.enter(name, claim.as_ref(), is_same, version.filter(|_| is_seen));
         changed.insert(Arc::clone(name));
         if let Some(service) = service {
             let number = number(&(&service.spec, &service.metadata.annotations));
@@ -377,7 +423,8 @@ impl Controller {
         changed
     }
 
-    /// Enters a claim at every node, of somebody new or of who asked before; whose share is another now.
+    /// Enters a claim at every node, of somebody new or of who asked before, by a version that was seen to come; whose share is
+    /// another now.
     fn enter(
         &mut self,
         name: &Name,
@@ -390,7 +437,7 @@ impl Controller {
             let claim = claim.cloned();
             let claim = claim.map(|claim| if is_same { site.claims.kept(name, claim) } else { claim });
             for other in site.claims.set(name, claim) {
-                site.since.insert(Arc::clone(&other), version);
+                site.since.insert(Arc::clone(&other), version.or(self.newest));
                 changed.insert(other);
             }
         }
@@ -438,7 +485,9 @@ impl Controller {
             listening: report.listening.iter().filter_map(|text| read_listening(text)).collect(),
             also: report.api_server.clone(),
         };
-        if let Some(site) = self.sites.get_mut(&node) {
+        // Another configuration is another node: who gets what there is decided anew.
+        let as_before = |site: &&mut Site| site.report.settings == report.settings;
+        if let Some(site) = self.sites.get_mut(&node).filter(as_before) {
             let before = NodeDatapath { up_to: report.datapath.up_to, ..site.report.datapath.clone() };
             if before != report.datapath {
                 changed.extend(self.services.names().cloned());
@@ -449,11 +498,12 @@ impl Controller {
             return changed;
         }
         info!(node, interfaces = report.interfaces.len(), "a node tells of itself");
-        let mut claims = Claims::new(self.settings.policy.clone(), here);
+        let mut claims = Claims::new(self.policy(&report), here);
         let mut since = HashMap::new();
         for service in self.services.values() {
             claims.set(&name(service), Some(claim(service)));
-            since.insert(name(service), version(&**service));
+            // Who had what it gets may have left while nobody looked.
+            since.insert(name(service), self.newest);
         }
         for (name, claim) in self.others.all() {
             claims.set(name, Some(claim.clone()));
@@ -461,6 +511,18 @@ impl Controller {
         self.sites.insert(node, Site { report, claims, since });
         changed.extend(self.services.names().cloned());
         changed
+    }
+
+    /// What nobody gets of a node: as it is configured there, where it is kept to.
+    fn policy(&self, report: &NodeReport) -> Policy {
+        let ours = &self.settings.policy;
+        let Some(settings) = &report.settings else { return ours.clone() };
+        let selection = Selection {
+            internal: settings.internal.clone(),
+            management: settings.management.clone(),
+            families: ours.selection.families.clone(),
+        };
+        Policy { selection, reserved: settings.reserved.clone() }
     }
 
     fn failed(&mut self, name: &Name, problem: &kube::Error) {
@@ -525,20 +587,29 @@ impl Controller {
         let is_up = |node: &str| self.nodes.get(node).is_none_or(|node| is_ready(node));
         let local = service.spec.as_ref().is_some_and(is_local);
         let has_one = |node: &str| !local || self.endpoints.are_on(name, node);
-        let serves = |site: &Site| site.claims.share(name).is_some_and(|share| !share.addresses.is_empty());
+        let serves = |site: &Site| site.share(name, service).is_some_and(|share| !share.addresses.is_empty());
         let any = |is: &dyn Fn(&str) -> bool| self.sites.iter().any(|(node, site)| is(node) && serves(site));
         let (any_up, any_has) = (any(&is_up), any(&|node| is_up(node) && has_one(node)));
         let asked = self.asked.get(name).and_then(|(_, version)| *version);
+        let has = addresses(service);
         self.sites
             .iter()
             .filter(|(node, _)| (!any_up || is_up(node)) && (!any_has || has_one(node)))
             .filter_map(|(node, site)| {
                 let up_to = site.report.datapath.up_to;
+                let share = site.share(name, service)?;
+                let knows = match site.since.get(name) {
+                    // What it has it has by packet filters that were set for it.
+                    Some(None) => share.addresses.iter().all(|address| has.contains(address)),
+                    Some(since) => up_to >= *since,
+                    None => true,
+                };
                 Some(Given {
                     node,
-                    share: site.claims.share(name)?,
+                    share,
+                    settings: site.report.settings.as_ref().filter(|_| !site.looks_after(service)),
                     datapath: &site.report.datapath,
-                    knows: up_to >= asked.max(site.since.get(name).copied().flatten()),
+                    knows: knows && up_to >= asked,
                     missing: site.claims.missing(name),
                     started_anew: self.nodes.get(node).is_some_and(|node| started_anew(node, &site.report)),
                     is_late: false,

@@ -10,7 +10,7 @@ use portcullis_host::claims::{Port, Refusal, Share};
 use portcullis_host::datapath::Mode;
 use portcullis_host::interfaces::{Entry, NotHere};
 use portcullis_kube_api::enforced::{self, enforced_condition};
-use portcullis_kube_api::host::{self, ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS, NodeDatapath};
+use portcullis_kube_api::host::{self, ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS, NodeDatapath, NodeSettings};
 use serde_json::{Value, json};
 
 use super::agent::word;
@@ -25,6 +25,8 @@ pub(super) struct Given<'a> {
     /// The node.
     pub(super) node: &'a str,
     pub(super) share: &'a Share,
+    /// By what it does not look after the Service, if it does not.
+    pub(super) settings: Option<&'a NodeSettings>,
     /// What its packet filters do.
     pub(super) datapath: &'a NodeDatapath,
     /// Whether they know what it asks for, and that it gets these addresses.
@@ -184,6 +186,13 @@ fn assigned(
             ports.join(", ")
         );
         return (false, "PortOfNode", format!("{message} {at}"));
+    }
+    if let Some((other, settings)) = given.iter().find_map(|one| Some((one, one.settings?))) {
+        let message = format!(
+            "Node {} does not look after it: host.class is `{}` and host.withoutClass is {} there. Set the same on nodes as for whoever writes this.",
+            other.node, settings.class, settings.without_class
+        );
+        return (false, "OtherClass", format!("{message} {at}"));
     }
     let serving = given.iter().filter(|one| !one.share.addresses.is_empty());
     if let Some(other) = serving.clone().find(|one| !one.has(mode)) {
@@ -491,7 +500,7 @@ fn left_to_others(service: &Service, now: &Time) -> Condition {
         type_: enforced::ENFORCED.to_owned(),
         status: "Unknown".to_owned(),
         reason: "LeftToOthers".to_owned(),
-        message: "With host.datapath `none` whoever forwards packets has to keep to its source ranges: kube-proxy does, and others may not. Set host.datapath to `filter` to have it done here.".to_owned(),
+        message: "With host.datapath `none` whoever forwards packets has to keep to its source ranges. kube-proxy does for families of which spec.loadBalancerSourceRanges has one, and lets everybody in otherwise, whatever annotations say; others may not at all. Set host.datapath to `filter` to have it done here.".to_owned(),
         last_transition_time: since.map_or_else(|| now.clone(), |found| found.last_transition_time.clone()),
         observed_generation: None,
     }
@@ -541,7 +550,8 @@ mod tests {
 
     fn given<'a>(share: &'a Share, datapath: &'a NodeDatapath, knows: bool) -> Given<'a> {
         let missing = Vec::new();
-        Given { node: "a", share, datapath, knows, missing, started_anew: false, is_late: false }
+        let (started_anew, is_late) = (false, false);
+        Given { node: "a", share, settings: None, datapath, knows, missing, started_anew, is_late }
     }
 
     fn datapath(mode: &str) -> NodeDatapath {

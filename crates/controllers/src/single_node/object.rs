@@ -4,6 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ApiResource, DynamicObject};
 use kube::{Resource, ResourceExt};
+use portcullis_kube_api::host::LISTEN_ADDRESSES;
 use portcullis_kube_api::ingress::SINGLE_NODE_LABEL;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -132,9 +133,14 @@ impl Object {
     }
 }
 
-/// Takes from a Service what leads to it besides its own addresses and ports, unless that is wanted. Source ranges stay, which only
-/// keep people out.
+/// Takes from a Service what leads to it besides its own addresses and ports, or says which those are, unless that is wanted. Source
+/// ranges stay, which only keep people out.
 fn close_other_ways(after: &mut Value, want: &Value) {
+    if want["metadata"]["annotations"].get(LISTEN_ADDRESSES).is_none()
+        && let Some(annotations) = after["metadata"]["annotations"].as_object_mut()
+    {
+        annotations.remove(LISTEN_ADDRESSES);
+    }
     let Some(spec) = after["spec"].as_object_mut() else { return };
     for field in ["externalIPs", "loadBalancerIP"] {
         if want["spec"].get(field).is_none() {

@@ -1,6 +1,6 @@
 use std::time::{Duration, Instant};
 
-use portcullis_controllers::host::{Known, NodeAgent};
+use portcullis_controllers::host::{AgentSettings, Known, NodeAgent};
 use portcullis_host::Machine;
 use portcullis_host::datapath::{Datapath, Mode};
 use portcullis_kube_api::enforced::ENFORCED;
@@ -8,7 +8,7 @@ use portcullis_kube_api::host::ASSIGNED;
 use portcullis_testkit::talk::{Backend, Held};
 use portcullis_testkit::{Failure, Target, can_connect, connect, eventually};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::scene::{LAN, OTHERS, Running, Scene, WAN, machine};
 
@@ -371,13 +371,16 @@ async fn everything_flaps() {
     assert!(!can_connect(&scene.outside, WAN, WEB));
 }
 
+fn has_table(scene: &Scene) -> bool {
+    scene.node.run("nft list tables").contains("portcullis")
+}
+
 /// Switched off, nothing of it is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn switched_off_it_leaves_nothing() {
     let mut scene = Scene::new("off", Mode::Nftables);
     let running = scene.start().await;
     scene.apply("web", json!({}), json!({}));
-    let has_table = |scene: &Scene| scene.node.run("nft list tables").contains("portcullis");
     eventually("there are packet filters", || has_table(&scene));
     scene.delete("web");
     eventually("without a Service there are none", || !has_table(&scene));
@@ -417,13 +420,90 @@ async fn a_node_that_was_started_anew() {
     scene.wait_for_condition("web", ENFORCED, "False/NotEnforced: Node anew-node was started anew");
     serve_as_told(&scene, "web");
     assert!(!can_connect(&scene.outside, WAN, WEB));
-    // It starts, and all is as it was.
+    // It starts, and nobody is told of an address before its filter is there. What the node told last is about another start than the
+    // one that its kubelet tells of.
+    let mut told = scene.report();
+    told["boot"] = json!("0b00b00b-0000-4000-8000-000000000000");
+    scene.set_report(&told);
     scene.booted(boot.trim());
+    let _agent = scene.start_agent().await;
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    assert!(has_table(&scene), "the filter was there first");
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+    serve_as_told(&scene, "web");
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    drop(controller);
+}
+
+/// Who had an address leaves while nobody looks: who waits for it gets it once the node's packet filters know of that, and not before.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_leaves_unseen_leaves_nothing_open() {
+    let scene = Scene::new("unseen", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    let controller = scene.start_controller().await;
+    let agent = scene.start_agent().await;
+    scene.apply("open", json!({}), json!({}));
+    scene.wait_for_addresses("open", &[LAN, WAN]);
+    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
+    scene.wait_for_condition("web", ASSIGNED, "False/Conflict");
+    let version =
+        |service: Value| -> u64 { service["metadata"]["resourceVersion"].as_str().unwrap().parse().unwrap() };
+    let last = version(scene.service("web"));
+    eventually("the node knows both", || scene.report()["datapath"]["upTo"].as_u64() >= Some(last));
+    drop((controller, agent));
+    scene.delete("open");
+
+    let _controller = scene.start_controller().await;
+    scene.wait_for_condition(
+        "web",
+        ASSIGNED,
+        "False/Waiting: It waits for the packet filters of unseen-node",
+    );
+    assert_eq!(scene.addresses("web"), Vec::<String>::new());
     let _agent = scene.start_agent().await;
     scene.wait_for_addresses("web", &[LAN, WAN]);
     scene.wait_for_condition("web", ENFORCED, "True/Enforced");
     serve_as_told(&scene, "web");
-    eventually("the filter is back", || !can_connect(&scene.outside, WAN, WEB));
+    assert!(!can_connect(&scene.outside, WAN, WEB));
     assert!(can_connect(&scene.inside, LAN, WEB));
-    drop(controller);
+}
+
+/// A node that is configured otherwise than whoever writes statuses: what it keeps for itself is nobody's, and what it does not look
+/// after is not at its addresses.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_is_configured_to_counts_there() {
+    let scene = Scene::new("otherwise", Mode::Filter);
+    let _controller = scene.start_controller().await;
+    let usual = scene.agent_settings();
+    let mut kept = usual.clone();
+    kept.policy.selection.management.push("to-outside".to_owned());
+    kept.policy.reserved.insert(8443);
+    let agent = scene.start_agent_with(kept).await;
+    let ranges = json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]});
+    scene.apply("web", json!({}), ranges.clone());
+    scene.apply("open", json!({}), json!({"ports": [{"port": 81}]}));
+    scene.apply("admin", json!({}), json!({"ports": [{"port": 8443}]}));
+    scene.wait_for_addresses("web", &[LAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+    scene.wait_for_addresses("open", &[LAN]);
+    scene.wait_for_condition("admin", ASSIGNED, "False/PortReserved");
+
+    // It is told something else, and all of it counts anew.
+    drop(agent);
+    let agent = scene.start_agent_with(usual.clone()).await;
+    for name in ["web", "open", "admin"] {
+        scene.wait_for_addresses(name, &[LAN, WAN]);
+    }
+    drop(agent);
+    let other = AgentSettings { class: "example.com/other".to_owned(), ..usual };
+    let _agent = scene.start_agent_with(other).await;
+    let why =
+        "False/OtherClass: Node otherwise-node does not look after it: host.class is `example.com/other`";
+    scene.wait_for_condition("web", ASSIGNED, why);
+    scene.wait_for_addresses("web", &[]);
+    scene.wait_for_addresses("open", &[]);
+    scene.apply("late", json!({}), ranges);
+    scene.wait_for_condition("late", ASSIGNED, why);
+    assert_eq!(scene.addresses("late"), Vec::<String>::new());
 }

@@ -167,6 +167,21 @@ impl Scene {
         self.kubernetes.kubectl(&arguments).unwrap();
     }
 
+    /// What the node tells of itself.
+    pub(crate) fn report(&self) -> Value {
+        let name = format!("host-{}", self.node_name());
+        let arguments = ["-n", self.name, "get", "configmap", &name, "-o", "jsonpath={.data.report}"];
+        serde_json::from_str(&self.kubernetes.kubectl(&arguments).unwrap()).unwrap()
+    }
+
+    /// Has it tell something else.
+    pub(crate) fn set_report(&self, report: &Value) {
+        let name = format!("host-{}", self.node_name());
+        let patch = json!({"data": {"report": report.to_string()}}).to_string();
+        let arguments = ["-n", self.name, "patch", "configmap", &name, "--type=merge", "-p", &patch];
+        self.kubernetes.kubectl(&arguments).unwrap();
+    }
+
     pub(crate) fn node_name(&self) -> String {
         format!("{}-node", self.name)
     }
@@ -240,7 +255,12 @@ impl Scene {
     }
 
     pub(crate) async fn start_agent(&self) -> Running {
-        let agent = NodeAgent::new(machine(&self.node), self.agent_settings(), self.known().await);
+        self.start_agent_with(self.agent_settings()).await
+    }
+
+    /// The node's half, as it is configured there.
+    pub(crate) async fn start_agent_with(&self, settings: AgentSettings) -> Running {
+        let agent = NodeAgent::new(machine(&self.node), settings, self.known().await);
         Running::of(agent.run(|_| {}))
     }
 

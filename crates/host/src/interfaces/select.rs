@@ -208,12 +208,7 @@ impl Selection {
                 if !self.families.contains(&family) {
                     return Some(NotHere::OtherFamily { address: *address, family });
                 }
-                let on_loopback =
-                    interfaces.iter().any(|one| one.is_loopback && one.addresses.contains(address));
-                // An address that somebody put there himself is meant: an API server's, for one.
-                unusable(*address)
-                    .filter(|_| !on_loopback || is_within(*address, &UNUSABLE[..2]))
-                    .map(|why| NotHere::Unusable { address: *address, why })
+                unusable(*address).map(|why| NotHere::Unusable { address: *address, why })
             }
         }
     }

@@ -1,8 +1,8 @@
 //! Where programs of this machine listen, as the kernel tells in `/proc`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::{Duration, Instant};
 
@@ -56,9 +56,11 @@ impl Listeners {
             ("udp6", Protocol::UDP),
             ("sctp/eps", Protocol::SCTP),
         ] {
-            match fs::read_to_string(format!("/proc/thread-self/net/{file}")) {
-                Ok(text) if protocol == Protocol::SCTP => sockets.extend(read_sctp(&text)),
-                Ok(text) => sockets.extend(read(&text, protocol, first_any)),
+            match File::open(format!("/proc/thread-self/net/{file}")) {
+                Ok(file) if protocol == Protocol::SCTP => {
+                    sockets.extend(read_sctp(&io::read_to_string(file)?))
+                }
+                Ok(file) => sockets.extend(read(BufReader::new(file), protocol, first_any)?),
                 // A machine without IPv6, or SCTP, has no such file.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
@@ -87,21 +89,32 @@ impl Listeners {
     }
 }
 
-/// What one of the files of TCP or UDP says.
-fn read(text: &str, protocol: Protocol, first_any: u16) -> Vec<Socket> {
-    let lines = text.lines().skip(1).filter_map(|line| {
+/// What one of the files of TCP or UDP says. Of TCP the kernel tells of who listens before it tells of connections, and of these there
+/// may be a hundred thousand: they are not read.
+fn read(file: impl BufRead, protocol: Protocol, first_any: u16) -> io::Result<Vec<Socket>> {
+    let mut sockets = Vec::new();
+    for line in file.lines().skip(1) {
+        let line = line?;
         let words: Vec<&str> = line.split_whitespace().collect();
-        let (local, state, inode) = (words.get(1)?, *words.get(3)?, words.get(9)?);
-        let (address, number) = local.split_once(':')?;
-        let number = u16::from_str_radix(number, 16).ok()?;
-        let (listens, may_be_a_client) = match protocol {
-            Protocol::UDP => (state == LISTENS.1, number >= first_any),
-            _ => (state == LISTENS.0, false),
-        };
-        let listening = at(address_of(address)?, Port { protocol, number })?;
-        listens.then_some(Socket { listening, number: inode.parse().ok()?, may_be_a_client })
-    });
-    lines.collect()
+        if protocol == Protocol::TCP && words.get(3).is_some_and(|state| *state != LISTENS.0) {
+            break;
+        }
+        sockets.extend(socket(&words, protocol, first_any));
+    }
+    Ok(sockets)
+}
+
+/// Somebody who may be asked, by one line of such a file.
+fn socket(words: &[&str], protocol: Protocol, first_any: u16) -> Option<Socket> {
+    let (local, state, inode) = (words.get(1)?, *words.get(3)?, words.get(9)?);
+    let (address, number) = local.split_once(':')?;
+    let number = u16::from_str_radix(number, 16).ok()?;
+    let (listens, may_be_a_client) = match protocol {
+        Protocol::UDP => (state == LISTENS.1, number >= first_any),
+        _ => (state == LISTENS.0, false),
+    };
+    let listening = at(address_of(address)?, Port { protocol, number })?;
+    listens.then_some(Socket { listening, number: inode.parse().ok()?, may_be_a_client })
 }
 
 /// What the file of SCTP says, where a socket has many addresses.
@@ -145,7 +158,7 @@ mod tests {
     use super::*;
     use portcullis_testkit::Host;
     use portcullis_testkit::parts::Namespace;
-    use std::net::UdpSocket;
+    use std::net::{TcpListener, TcpStream, UdpSocket};
 
     const HEAD: &str =
         "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
@@ -167,15 +180,16 @@ mod tests {
                 .enumerate()
                 .map(|(number, line)| format!("  {number}: {line} 0:0 00:0 0 0 0 7{number} 1 0 0"))
                 .collect();
-            let sockets = read(&format!("{HEAD}{}", lines.join("\n")), protocol, 32768);
+            let text = format!("{HEAD}{}", lines.join("\n"));
+            let sockets = read(text.as_bytes(), protocol, 32768).unwrap();
             (places(&sockets), sockets)
         };
         let tcp = [
             "00000000:0016 00000000:0000 0A",
             "0100007F:1F90 00000000:0000 0A",
             "070200C0:192B 00000000:0000 0A",
-            "070200C0:0016 0A0200C0:C350 01",
             "00000000:D431 00000000:0000 0A",
+            "070200C0:0016 0A0200C0:C350 01",
         ];
         let (at, sockets) = found(&tcp, Protocol::TCP);
         assert_eq!(at, [("*".to_owned(), 22), ("192.0.2.7".to_owned(), 6443), ("*".to_owned(), 54321)]);
@@ -217,7 +231,7 @@ mod tests {
         for text in ["", "x", "a b c d e", "0: zz:zz 0:0 0A", "0: 0000:0016 0:0 0A", "0: é00000000:0016 0 0A"]
         {
             let line = format!("{HEAD}{text} 0 0 0 0 0 1");
-            assert_eq!(read(&line, Protocol::TCP, 32768), [], "{text}");
+            assert_eq!(read(line.as_bytes(), Protocol::TCP, 32768).unwrap(), [], "{text}");
             assert_eq!(read_sctp(&line), [], "{text}");
         }
     }
@@ -244,6 +258,25 @@ mod tests {
         assert_eq!(told(&[tunnel, socket(40000, 3)], 22), [40000, 51820]);
         assert_eq!(told(&[socket(51820, 4)], 24), [0_u16; 0], "it was ended, and one more began");
         assert_eq!(told(&[socket(51820, 4)], 34), [51820]);
+    }
+
+    /// The kernel tells of those who listen first, however many connections there are and whichever came first.
+    #[test]
+    fn who_listens_among_connections() {
+        let host = Host::new("connections");
+        host.run("ip link set lo up");
+        Namespace::run(&host, || {
+            let server = TcpListener::bind("127.0.0.1:4000").unwrap();
+            let connections: Vec<(TcpStream, TcpStream)> = (0..200)
+                .map(|_| (TcpStream::connect("127.0.0.1:4000").unwrap(), server.accept().unwrap().0))
+                .collect();
+            let late: Vec<TcpListener> =
+                (5000..5100).map(|port| TcpListener::bind(("0.0.0.0", port)).unwrap()).collect();
+            let found = Listeners::default().look().unwrap();
+            let ports: Vec<u16> = found.iter().map(|one| one.port.number).collect();
+            assert_eq!(ports, (5000..5100).collect::<Vec<u16>>());
+            drop((connections, late));
+        });
     }
 
     /// Tunnels are the kernel's own: nobody has opened their sockets.

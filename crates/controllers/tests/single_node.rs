@@ -513,10 +513,20 @@ async fn what_is_not_ours_is_refused_and_stays() {
     let report = node.start().await.unwrap();
     assert_eq!(report.deleted.len(), 2, "{report:?}");
     assert_eq!(node.get("service", "router-default")["spec"]["loadBalancerClass"], HOST_CLASS);
-    // The namespace was there before.
+    // The namespace was there before. Of what somebody took our label off it is told that it stays.
+    node.kubectl(&[
+        "-n",
+        "openshift-ingress",
+        "label",
+        "service",
+        "router-default",
+        "portcullis.dev/single-node-",
+    ]);
     node.settings.is_wanted = false;
-    node.start().await.unwrap();
+    let report = node.start().await.unwrap();
+    assert_eq!(report.left, ["Service openshift-ingress/router-default"]);
     assert_eq!(node.ours(), Vec::<String>::new());
+    assert!(node.get("service", "router-default").is_object());
     assert!(node.get("namespace", "openshift-ingress").is_object());
 }
 

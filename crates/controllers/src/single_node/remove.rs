@@ -11,7 +11,7 @@ use tracing::{info, warn};
 
 use super::Report;
 use super::controller::SingleNode;
-use super::object::{Whose, place, whose};
+use super::object::{APPLIED, Whose, place, whose};
 use super::objects::{namespaces, possible};
 use super::trouble::Trouble;
 
@@ -55,6 +55,15 @@ impl SingleNode {
             return Ok(());
         };
         if whose(&have) != Whose::Ours {
+            // It was ours, and is in the way of whoever thinks that nothing is left.
+            if have.annotations().contains_key(APPLIED) {
+                warn!(
+                    object = place,
+                    label = SINGLE_NODE_LABEL,
+                    "not deleted, since somebody took its label off: delete it, or put the label back and start again"
+                );
+                report.left.push(place);
+            }
             return Ok(());
         }
         if !self.settings.observe {

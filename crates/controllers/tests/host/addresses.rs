@@ -327,6 +327,8 @@ async fn services_of_another_class() {
     let settings = HostSettings { class: other.clone(), ..scene.settings() };
     let controller = HostController::new(settings, scene.known().await);
     let _running = Running::of(controller.run());
+    let settings = AgentSettings { class: other.clone(), ..scene.agent_settings() };
+    let _agent = scene.start_agent_with(settings).await;
     scene.apply("theirs", json!({}), json!({"loadBalancerClass": other, "ports": [{"port": 81}]}));
     scene.wait_for_condition("theirs", ASSIGNED, "True/Assigned");
     assert_eq!(scene.service("web"), before);

@@ -638,7 +638,7 @@ fn a_service_is_the_same_after_it_changed_hands_and_back() {
         json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local", "allocateLoadBalancerNodePorts": false}),
         json!({"ports": [{"port": 80}], "allocateLoadBalancerNodePorts": false}),
         json!({
-            "ports": [{"name": "a", "port": 80, "nodePort": 30123}, {"name": "b", "port": 81}],
+            "ports": [{"name": "a", "port": 80, "nodePort": 30023}, {"name": "b", "port": 81}],
             "allocateLoadBalancerNodePorts": false,
         }),
         json!({

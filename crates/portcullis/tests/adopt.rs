@@ -364,7 +364,8 @@ fn while_the_nodes_are_opened(scene: &Scene, meanwhile: impl FnOnce()) {
             return Fault::None;
         }
         seen.store(true, Ordering::Relaxed);
-        Fault::Latency(Duration::from_secs(3))
+        // Longer than it takes to do something by kubectl.
+        Fault::Latency(Duration::from_secs(15))
     });
     eventually("the nodes are opened", || opens.load(Ordering::Relaxed));
     meanwhile();

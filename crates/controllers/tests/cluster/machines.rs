@@ -26,7 +26,8 @@ async fn a_roll_refuses_nobody() {
     for name in old {
         machine(&scene, &lab, name);
     }
-    let drain = 10;
+    // Longer than a busy machine takes for what is to happen within it.
+    let drain = 30;
     on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": drain}), json!({}));
     let place = Place::new();
     let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);

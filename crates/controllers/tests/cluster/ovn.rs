@@ -259,7 +259,7 @@ async fn killed_at_every_stage_of_a_leave() {
         let address = lab.start(name, PORT);
         scene.control_plane("c", "lb", name, &address);
     }
-    balancer(&scene, &json!({"listeners": listeners(), "drainTimeoutSeconds": 8}));
+    balancer(&scene, &json!({"listeners": listeners(), "drainTimeoutSeconds": 30}));
     let mut balancers = Some(scene.look_after().await);
     let mut provider = Some(infrastructures(&scene, &lab).await);
     for (name, _) in stages {

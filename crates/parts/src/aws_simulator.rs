@@ -20,7 +20,7 @@ impl AwsSimulator {
             .args(["-H", "127.0.0.1", "-p"])
             .arg(port.number().to_string())
             .start(&Namespace::host(), logs)?;
-        process.wait_until(Duration::from_secs(60), || {
+        process.wait_until(Duration::from_secs(120), || {
             TcpStream::connect(("127.0.0.1", port.number())).is_ok()
         })?;
         Ok(AwsSimulator { port, process })

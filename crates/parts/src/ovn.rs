@@ -28,7 +28,7 @@ pub struct Chassis {
 /// What the switch is called in the southbound database.
 pub const CHASSIS: &str = "portcullis";
 
-const START: Duration = Duration::from_secs(60);
+const START: Duration = Duration::from_secs(120);
 
 impl Ovn {
     /// Starts the databases and northd in `directory`, and a chassis in `namespace`, if one is given.
@@ -52,7 +52,7 @@ impl Ovn {
         ovn.nbctl(&["init"])?;
         if ovn.chassis.is_some() {
             // Until it is registered, there is no switch for `settle` to wait for.
-            let registered = ["--timeout=30", "wait-until", "Chassis", CHASSIS];
+            let registered = ["--timeout=120", "wait-until", "Chassis", CHASSIS];
             run(
                 &Namespace::host(),
                 "ovn-sbctl",
@@ -86,7 +86,7 @@ impl Ovn {
     /// Runs `ovn-nbctl`.
     pub fn nbctl(&self, args: &[&str]) -> Result<String> {
         let database = format!("--db={}", self.northbound());
-        run(&Namespace::host(), "ovn-nbctl", &[&[database.as_str(), "--timeout=30"], args].concat())
+        run(&Namespace::host(), "ovn-nbctl", &[&[database.as_str(), "--timeout=120"], args].concat())
     }
 
     /// Waits until what is in the northbound database is in force: in the switch, where there is one.
@@ -135,7 +135,7 @@ impl Chassis {
     /// Runs `ovs-vsctl`.
     pub fn vsctl(&self, args: &[&str]) -> Result<String> {
         let database = format!("--db={}", remote(&self.database));
-        run(&self.namespace, "ovs-vsctl", &[&[database.as_str(), "--timeout=30"], args].concat())
+        run(&self.namespace, "ovs-vsctl", &[&[database.as_str(), "--timeout=120"], args].concat())
     }
 }
 

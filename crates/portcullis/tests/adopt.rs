@@ -364,7 +364,8 @@ fn while_the_nodes_are_opened(scene: &Scene, meanwhile: impl FnOnce()) {
             return Fault::None;
         }
         seen.store(true, Ordering::Relaxed);
-        Fault::Latency(Duration::from_secs(3))
+        // Longer than it takes to do something by kubectl.
+        Fault::Latency(Duration::from_secs(15))
     });
     eventually("the nodes are opened", || opens.load(Ordering::Relaxed));
     meanwhile();
@@ -638,7 +639,7 @@ fn a_service_is_the_same_after_it_changed_hands_and_back() {
         json!({"ports": [{"port": 80}], "externalTrafficPolicy": "Local", "allocateLoadBalancerNodePorts": false}),
         json!({"ports": [{"port": 80}], "allocateLoadBalancerNodePorts": false}),
         json!({
-            "ports": [{"name": "a", "port": 80, "nodePort": 30123}, {"name": "b", "port": 81}],
+            "ports": [{"name": "a", "port": 80, "nodePort": 30023}, {"name": "b", "port": 81}],
             "allocateLoadBalancerNodePorts": false,
         }),
         json!({

@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use program::{Program, built, controller_account, text};
 
 /// Where nodes take packets for the Service.
-const NODE_PORT: u16 = 32080;
+const NODE_PORT: u16 = 30080;
 
 /// A cluster with all that an administrator installs, and the configuration of the manifests.
 struct Scene {

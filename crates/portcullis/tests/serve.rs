@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Longer than the program waits for open requests, shorter than anyone's patience.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// It is killed when the test is.
 fn portcullis(args: &[&str]) -> Command {

@@ -64,7 +64,7 @@ fn start(kubernetes: &Kubernetes, account: AwsAccount<'_>) -> Result<CloudProvid
         .arg(format!("--cert-dir={}", directory.display()))
         .start(kubernetes.namespace(), &directory)?;
     let (number, namespace) = (port.number(), kubernetes.namespace());
-    process.wait_until(Duration::from_secs(60), || {
+    process.wait_until(Duration::from_secs(120), || {
         namespace.run(|| TcpStream::connect(("127.0.0.1", number)).is_ok())
     })?;
     Ok(CloudProviderAws { _port: port, process })

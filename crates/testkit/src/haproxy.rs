@@ -27,7 +27,7 @@ impl HaProxy {
             let launch = launch.args(["-W", "-S"]).arg(&socket).arg("-f").arg(&file);
             let mut process = launch.start(namespace, &directory)?;
             let has_worker = || ask(&socket, "show proc").is_ok_and(|answer| answer.lines().any(is_worker));
-            process.wait_until(Duration::from_secs(30), has_worker)?;
+            process.wait_until(Duration::from_secs(120), has_worker)?;
             Ok(process)
         });
         HaProxy { configuration: file, socket, process: started.unwrap_or_else(|error| panic!("{error}")) }

@@ -43,7 +43,7 @@ impl Keystone {
             let launch = Launch::path("keystone", python).args(["-c", SERVE]).arg(&address);
             let launch = launch.env("OS_KEYSTONE_CONFIG_DIR", &directory);
             let mut process = launch.start(&Namespace::host(), &directory)?;
-            process.wait_until(Duration::from_secs(60), || TcpStream::connect(&address).is_ok())?;
+            process.wait_until(Duration::from_secs(120), || TcpStream::connect(&address).is_ok())?;
             Ok((port, process))
         });
         let (port, process) = started.unwrap_or_else(|error| panic!("{error}"));

@@ -72,7 +72,7 @@ impl Northbound {
                 .arg(self.database())
                 .start(&Namespace::host(), &self.directory)?;
             let listens = || UnixStream::connect(self.socket()).is_ok();
-            process.wait_until(Duration::from_secs(30), listens)?;
+            process.wait_until(Duration::from_secs(120), listens)?;
             Ok(process)
         });
         self.process = Some(started.unwrap_or_else(|error| panic!("{error}")));
@@ -105,7 +105,7 @@ impl Northbound {
     pub fn nbctl(&self, args: &[&str]) -> String {
         let database = format!("--db={}", self.remote());
         let said =
-            run(&Namespace::host(), "ovn-nbctl", &[&[database.as_str(), "--timeout=30"], args].concat());
+            run(&Namespace::host(), "ovn-nbctl", &[&[database.as_str(), "--timeout=120"], args].concat());
         said.unwrap_or_else(|error| panic!("{error}"))
     }
 }

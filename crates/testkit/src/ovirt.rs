@@ -20,7 +20,7 @@ impl OvirtProvider {
     pub fn nbctl(&self, args: &[&str]) -> String {
         let database = format!("--db={}", self.remote);
         let said =
-            run(&Namespace::host(), "ovn-nbctl", &[&[database.as_str(), "--timeout=30"], args].concat());
+            run(&Namespace::host(), "ovn-nbctl", &[&[database.as_str(), "--timeout=120"], args].concat());
         said.unwrap_or_else(|error| panic!("{error}")).trim().to_owned()
     }
 

@@ -84,7 +84,7 @@ impl Raft {
                 .arg(format!("--unixctl={}", self.file(member, "ctl").display()))
                 .arg(self.file(member, "db"))
                 .start(&Namespace::host(), &self.directory)?;
-            process.wait_until(Duration::from_secs(30), || UnixStream::connect(&socket).is_ok())?;
+            process.wait_until(Duration::from_secs(120), || UnixStream::connect(&socket).is_ok())?;
             Ok(process)
         });
         self.members[member] = Some(started.unwrap_or_else(|error| panic!("{error}")));

@@ -280,7 +280,7 @@ async fn a_load_balancer_of_ovn_is_moved() {
     let ranges = ["10.0.0.0/24"];
     ovn::balancer(
         &here,
-        &json!({"listeners": ovn::listeners(), "drainTimeoutSeconds": 5, "allowedSourceRanges": ranges}),
+        &json!({"listeners": ovn::listeners(), "drainTimeoutSeconds": 30, "allowedSourceRanges": ranges}),
     );
     let _of_here = (here.look_after().await, ovn::infrastructures(&here, &lab).await);
     let of_there = (there.look_after().await, ovn::infrastructures(&there, &lab).await);

@@ -52,7 +52,7 @@ async fn all_of_ours_is_killed_in_the_middle_of_a_drain() {
     for name in ["kill-a", "kill-b"] {
         machine(&scene, &lab, name);
     }
-    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 40}), json!({}));
+    on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": 600}), json!({}));
     let place = Place::new();
     let mut all =
         Some((scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await));
@@ -389,7 +389,8 @@ async fn of_two_that_go_at_once_one_waits() {
     let is_gone = |member: &str| scene.get("machine", member) == Value::Null;
     scene.until("the other one goes", || is_gone("one") || is_gone("two"));
     let (first, second) = if is_gone("two") { ("one", "two") } else { ("two", "one") };
-    assert!(scene.is_held(first, "lb") && waits(&scene, first));
+    assert!(scene.is_held(first, "lb"));
+    scene.until("the first one waits", || waits(&scene, first));
     scene.report("lb", "198.51.100.1", &[(first, "removed"), ("three", "active")]);
     scene.until("the first one goes", || is_gone(first));
     scene.until("neither is a member", || scene.assigned("lb") == ["three Serve"]);

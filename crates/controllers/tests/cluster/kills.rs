@@ -138,9 +138,9 @@ fn goes(scene: &Scene, name: &str) -> bool {
     scene.get("labmachine", name)["metadata"].get("deletionTimestamp").is_some()
 }
 
-/// Has who leaves next get a time in which all of ours can be back, where that is looked at, and a short one otherwise.
+/// Has who leaves next get a time in which much can be looked at, and a short one where only its end is.
 fn give_time(scene: &Scene, stage: Stage) {
-    let seconds = if matches!(stage, Stage::Asked | Stage::Drains) { 30 } else { 12 };
+    let seconds = if matches!(stage, Stage::Cut | Stage::LetGo) { 12 } else { 30 };
     scene.patch(
         "loadbalancers.loadbalancer.portcullis.dev",
         "lb",

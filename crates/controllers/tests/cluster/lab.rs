@@ -265,11 +265,11 @@ pub(crate) fn on_machines(scene: &Scene, name: &str, spec: Value, of_machines: V
     }));
 }
 
-/// Quick checks, by TLS, as API servers are asked.
+/// Quick checks, by TLS, as API servers are asked, which nobody fails who is slow for a while.
 pub(crate) fn listeners() -> Value {
     let check = json!({
         "protocol": "HTTPS", "path": "/readyz",
-        "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 2,
+        "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 10,
     });
     json!([{"port": FRONT, "targetPort": PORT, "healthCheck": check}])
 }

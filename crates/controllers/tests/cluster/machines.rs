@@ -26,7 +26,8 @@ async fn a_roll_refuses_nobody() {
     for name in old {
         machine(&scene, &lab, name);
     }
-    let drain = 10;
+    // Longer than a busy machine takes for what is to happen within it.
+    let drain = 30;
     on_machines(&scene, "lb", json!({"listeners": listeners(), "drainTimeoutSeconds": drain}), json!({}));
     let place = Place::new();
     let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
@@ -163,12 +164,12 @@ async fn services_are_carried_too() {
         "metadata": {"name": "web", "annotations": {"portcullis.dev/haproxy-pool": scene.name}},
         "spec": {
             "type": "LoadBalancer", "loadBalancerClass": class, "loadBalancerSourceRanges": ["192.0.2.0/24"],
-            "ports": [{"port": 80, "nodePort": 32080}],
+            "ports": [{"port": 80, "nodePort": 30080}],
         },
     }));
     for name in names {
         let running = lab.backends.get_mut(name).unwrap();
-        running.backend = Some(Backend::start(&running.host, 32080));
+        running.backend = Some(Backend::start(&running.host, 30080));
     }
     let settings = ServiceSettings {
         cluster: "test".to_owned(),

@@ -259,7 +259,7 @@ async fn killed_at_every_stage_of_a_leave() {
         let address = lab.start(name, PORT);
         scene.control_plane("c", "lb", name, &address);
     }
-    balancer(&scene, &json!({"listeners": listeners(), "drainTimeoutSeconds": 8}));
+    balancer(&scene, &json!({"listeners": listeners(), "drainTimeoutSeconds": 30}));
     let mut balancers = Some(scene.look_after().await);
     let mut provider = Some(infrastructures(&scene, &lab).await);
     for (name, _) in stages {
@@ -531,7 +531,7 @@ async fn services_are_carried_too() {
     let mut lab = Lab::new();
     let names = ["ovn-services-a", "ovn-services-b"];
     for name in names {
-        let address = lab.start(name, 32443);
+        let address = lab.start(name, 30043);
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
         scene.kubernetes.apply(&node.to_string()).unwrap();
         let status = json!({"status": {
@@ -553,7 +553,7 @@ async fn services_are_carried_too() {
             "spec": {
                 "type": "LoadBalancer", "loadBalancerClass": class, "loadBalancerIP": VIP,
                 "loadBalancerSourceRanges": ranges,
-                "ports": [{"port": 80, "nodePort": 32443}],
+                "ports": [{"port": 80, "nodePort": 30043}],
             },
         })
     };

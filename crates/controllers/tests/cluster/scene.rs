@@ -10,7 +10,7 @@ use portcullis_controllers::cluster::{LoadBalancerSettings, LoadBalancers};
 use portcullis_kube_api::cluster::{Flavour, crds};
 use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
-use portcullis_testkit::{ClusterApi, eventually, kubernetes, kubernetes_in};
+use portcullis_testkit::{ClusterApi, eventually, eventually_within, kubernetes, kubernetes_in};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -361,9 +361,10 @@ impl Scene {
         })
     }
 
+    /// Some of it takes half a minute on an idle machine: the time that a member has, and what is granted after that.
     #[track_caller]
     pub(crate) fn until(&self, what: &str, is: impl FnMut() -> bool) {
-        eventually(what, is);
+        eventually_within(Duration::from_secs(180), what, is);
     }
 }
 

@@ -349,9 +349,9 @@ async fn what_the_node_needs_is_nobody_s_node_port() {
 #[tokio::test(flavor = "multi_thread")]
 async fn node_ports_are_filtered_whoever_needs_them() {
     let scene = Scene::new("filtered-ports", Mode::Filter);
-    let _programs = [30022, 30090].map(|port| scene.node.serve(port));
+    let _programs = [30023, 30081].map(|port| scene.node.serve(port));
     let _running = scene.start().await;
-    for (name, port, node_port) in [("ssh", 8000, 30022), ("cockpit", 8001, 30090)] {
+    for (name, port, node_port) in [("ssh", 8000, 30023), ("cockpit", 8001, 30081)] {
         ask_for_node_port(&scene, name, port, node_port);
         scene.wait_for_condition(name, ASSIGNED, "True/Assigned");
         scene.wait_for_condition(name, ENFORCED, "True/Enforced");

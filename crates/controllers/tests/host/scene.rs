@@ -194,7 +194,7 @@ impl Scene {
         let mut selection = Selection::usual();
         selection.internal.push("to-backend".to_owned());
         selection.management.push("to-admin".to_owned());
-        Policy { selection, reserved: BTreeSet::from([22, 6443, 30022]) }
+        Policy { selection, reserved: BTreeSet::from([22, 6443, 30022, 30023]) }
     }
 
     pub(crate) async fn config(&self) -> kube::Config {

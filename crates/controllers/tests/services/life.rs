@@ -445,11 +445,12 @@ async fn the_traffic_policy_says_how_nodes_are_checked() {
 async fn one_port_for_two_protocols() {
     let scene = Scene::new("dns").await;
     let _running = scene.start();
+    // Of the first ports nobody is given one who does not ask for it.
     let ports = |udp: u16| {
         let port = |protocol: &str, node_port: u16| json!({"name": protocol.to_lowercase(), "port": 53, "protocol": protocol, "nodePort": node_port});
-        json!({"spec": {"ports": [port("TCP", 32053), port("UDP", udp)]}})
+        json!({"spec": {"ports": [port("TCP", 30053), port("UDP", udp)]}})
     };
-    scene.apply("dns", &ports(32053));
+    scene.apply("dns", &ports(30053));
     scene.wait_for_address("dns");
     let listeners = || {
         let listeners = scene.balancer("dns").unwrap().listeners.into_values();
@@ -457,9 +458,9 @@ async fn one_port_for_two_protocols() {
     };
     eventually("both are joined", || listeners() == [(53, "TCP_UDP".to_owned())]);
     // What a network load balancer cannot do is told, and what it does stays.
-    scene.apply("dns", &ports(32054));
+    scene.apply("dns", &ports(30054));
     scene.wait_for_event("dns", "SyncLoadBalancerFailed");
     let told = scene.told("dns", "SyncLoadBalancerFailed");
-    assert!(told[0].1.contains("port 53 is for TCP and UDP, which go to ports 32053 and 32054"), "{told:?}");
+    assert!(told[0].1.contains("port 53 is for TCP and UDP, which go to ports 30053 and 30054"), "{told:?}");
     assert_eq!(listeners(), [(53, "TCP_UDP".to_owned())]);
 }

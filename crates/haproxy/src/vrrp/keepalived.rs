@@ -31,6 +31,9 @@ pub struct Keepalived {
 /// Between two looks at something that is about to happen.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// How long it may take to start, and again to end, before it is killed and leaves its addresses.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 impl Keepalived {
     /// Uses a directory of its own. A keepalived that runs there is taken over as it is.
     pub fn start(directory: impl Into<PathBuf>) -> Result<Self, Error> {
@@ -110,7 +113,7 @@ impl Keepalived {
             // It was killed, and its addresses may still be there. It takes them away when it starts.
             self.launch()?;
         }
-        let deadline = Instant::now() + Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
         while !self.has_started() && self.running().is_some() && Instant::now() < deadline {
             sleep(PAUSE).await;
             self.reap();
@@ -119,6 +122,7 @@ impl Keepalived {
             // It takes its addresses away and tells the others. It may just have ended, which is what is wanted.
             let _ = kill(pid, Signal::SIGTERM);
         }
+        let deadline = Instant::now() + PATIENCE;
         while let Some(pid) = self.running() {
             if Instant::now() > deadline {
                 let _ = kill(pid, Signal::SIGKILL);

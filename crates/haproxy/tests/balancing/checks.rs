@@ -1,5 +1,7 @@
 //! What members have to pass.
 
+use std::time::Duration;
+
 use portcullis_core::{HealthCheck, HealthPort, Listener, ListenerProtocol, MemberState, Probe};
 use portcullis_haproxy::Options;
 use portcullis_testkit::eventually;
@@ -7,9 +9,12 @@ use portcullis_testkit::eventually;
 use crate::lab::{Lab, PORT, V4, V6, backend, balancer, member, member_of, open, quick, wanted, web};
 use portcullis_testkit::talk::{Backend, ask};
 
+/// TLS takes its time on a busy machine: who is slow a few times is not out.
 fn readyz() -> Listener {
-    let probe = Probe::Https { path: "/readyz".into() };
-    Listener::new(443, ListenerProtocol::Tcp, PORT).unwrap().with_health_check(quick(probe))
+    let (probe, second) = (Probe::Https { path: "/readyz".into() }, Duration::from_secs(1));
+    let check = HealthCheck::new(probe, HealthPort::Traffic).unwrap().with_timing(second, second).unwrap();
+    let check = check.with_thresholds(1, 3).unwrap();
+    Listener::new(443, ListenerProtocol::Tcp, PORT).unwrap().with_health_check(check)
 }
 
 #[test]

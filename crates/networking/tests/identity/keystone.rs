@@ -24,7 +24,7 @@ fn settings(url: String) -> KeystoneSettings {
         user: "service".into(),
         project: "admin".into(),
         password: Some(Secret::new("service secret")),
-        timeout: Period::seconds(2),
+        timeout: Period::seconds(30),
         ..KeystoneSettings::default()
     }
 }

@@ -162,7 +162,7 @@ async fn a_revoked_token_ends_on_every_server_and_a_restart_ends_none() {
     let answer = first.ask_about("DELETE", "/v3/auth/tokens", &kept, &revoked, None).await;
     assert_eq!(answer.status, StatusCode::NO_CONTENT);
     assert_eq!(first.local.caller(&revoked).await, Err(Error::unauthorized()));
-    let soon = Instant::now() + Duration::from_secs(10);
+    let soon = Instant::now() + Duration::from_secs(60);
     while second.local.caller(&revoked).await.is_ok() {
         assert!(Instant::now() < soon, "the other server still takes it");
         tokio::time::sleep(Duration::from_millis(5)).await;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use portcullis_ovsdb::{
     Client, Columns, CommitError, Datum, Journal, NotReplicated, Place, Rows, TableSpec, Transaction, Until,
 };
-use portcullis_testkit::Raft;
+use portcullis_testkit::{Raft, eventually};
 use uuid::Uuid;
 
 use crate::proxy::Proxy;
@@ -242,7 +242,7 @@ async fn what_was_not_made_is_told_apart() {
     assert_eq!(journal.generation(), 2);
 
     server.kill();
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    eventually("that is known", || counting.client.state().is_err());
     assert!(matches!(journal.commit(group("dns").1, 2).await, Err(CommitError::Unavailable(_))));
     server.restart();
     counting.client.connected(PATIENCE).await.unwrap();

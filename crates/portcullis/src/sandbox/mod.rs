@@ -279,7 +279,7 @@ fn start_portcullis(
     let launch =
         aws_variables(parts.aws).into_iter().fold(launch, |launch, (key, value)| launch.env(key, value));
     let mut process = launch.start(&Namespace::host(), &directory.logs()).map_err(failure)?;
-    process.wait_until(Duration::from_secs(30), || answers(listen, "/readyz")).map_err(failure)?;
+    process.wait_until(Duration::from_secs(60), || answers(listen, "/readyz")).map_err(failure)?;
     step.done(&format!("http://{listen}/readyz"));
 
     let step = progress.step("Networking API");

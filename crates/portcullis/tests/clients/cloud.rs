@@ -100,7 +100,7 @@ impl Cloud {
             .arg(self.path("config.yaml"))
             .start(&Namespace::host(), self.files.path())
             .unwrap();
-        portcullis.wait_until(Duration::from_secs(30), || answers(self.telemetry, "/readyz")).unwrap();
+        portcullis.wait_until(Duration::from_secs(120), || answers(self.telemetry, "/readyz")).unwrap();
         self.portcullis = Some(portcullis);
     }
 
@@ -131,7 +131,7 @@ impl Cloud {
             .args(["--set".to_owned(), format!("identity.listen={identity}")])
             .start(&Namespace::host(), &directory)
             .unwrap();
-        portcullis.wait_until(Duration::from_secs(30), || answers(telemetry, "/readyz")).unwrap();
+        portcullis.wait_until(Duration::from_secs(120), || answers(telemetry, "/readyz")).unwrap();
         Another { _portcullis: portcullis, identity, networking, _ports: ports }
     }
 

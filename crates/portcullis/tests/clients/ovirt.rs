@@ -253,7 +253,7 @@ fn serve(site: &Site, telemetry: SocketAddr) -> Process {
         .arg(site.path("config.yaml"))
         .start(&Namespace::host(), site.files.path())
         .unwrap();
-    server.wait_until(Duration::from_secs(30), || answers(telemetry, "/readyz")).unwrap();
+    server.wait_until(Duration::from_secs(120), || answers(telemetry, "/readyz")).unwrap();
     server
 }
 

@@ -84,7 +84,7 @@ async fn renewed(
     authority: &Path,
     old: &CertificateDer<'_>,
 ) -> TlsStream<tokio::net::TcpStream> {
-    let patience = Instant::now() + Duration::from_secs(30);
+    let patience = Instant::now() + Duration::from_secs(60);
     loop {
         let stream = connect(address, authority).await;
         if shown(&stream) != *old {
@@ -132,7 +132,7 @@ async fn each_api_has_tls_of_its_own_and_reads_new_certificates() {
 
         fs::write(&files.certificate, "nonsense").unwrap();
         let complaint = format!("cannot use {}", files.certificate.display());
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + Duration::from_secs(60);
         while !cloud.log().contains(&complaint) {
             assert!(Instant::now() < patience, "{}", cloud.log());
             tokio::time::sleep(Duration::from_millis(100)).await;

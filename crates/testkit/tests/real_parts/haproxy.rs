@@ -4,7 +4,7 @@ const CONFIGURATION: &str = "
 defaults
   mode tcp
   retries 2
-  option redispatch
+  option redispatch 1
   timeout connect 1s
   timeout client 9s
   timeout server 9s

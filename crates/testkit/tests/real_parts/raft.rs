@@ -3,7 +3,7 @@ use portcullis_testkit::parts::{Namespace, run};
 
 fn nbctl(raft: &Raft, args: &[&str]) -> String {
     let remotes = format!("--db={}", raft.remotes().join(","));
-    run(&Namespace::host(), "ovn-nbctl", &[&[remotes.as_str(), "--timeout=30"], args].concat()).unwrap()
+    run(&Namespace::host(), "ovn-nbctl", &[&[remotes.as_str(), "--timeout=120"], args].concat()).unwrap()
 }
 
 #[test]

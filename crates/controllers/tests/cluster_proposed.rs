@@ -219,6 +219,42 @@ async fn endpoint_of_others() {
     });
 }
 
+/// Its control plane alone says whether a load balancer is in front of it. Before that is there nobody knows where it is to be found, and
+/// a moment without it changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_comes_last_has_the_endpoint_of_its_cluster() {
+    let scene = Scene::new("proposed-last").await;
+    scene.cluster(json!({"endpoint": endpoint("api.example.com"), "providerRef": provider()}));
+    scene.balancer(json!({}));
+    // As one that has an address of its own before it is asked for anything.
+    let status = json!({"address": "nlb.example.com", "members": [], "conditions": []});
+    scene.status("awsnlb", "nlb", &status);
+    let infrastructure = || scene.condition(BALANCERS, "lb", "InfrastructureReady");
+    eventually("that is told", || infrastructure() == "False ControlPlaneNotFound");
+    let asked = || scene.get("awsnlb", "nlb")["spec"]["assignment"].clone();
+    assert!(asked().is_null() && scene.get(BALANCERS, "lb")["spec"].get("endpoint").is_none());
+    scene.plane(json!({"loadBalancerRef": load_balancer()}));
+    eventually("its provider has it", || asked()["endpoint"] == endpoint("api.example.com"));
+    assert_eq!(scene.get(BALANCERS, "lb")["spec"]["endpoint"], endpoint("api.example.com"));
+    assert_eq!(scene.get("awsnlb", "nlb")["metadata"]["generation"], 2, "it never heard of it without");
+    eventually("all is well", || infrastructure() != "False ControlPlaneNotFound");
+
+    TYPES.kubectl(&["--namespace", scene.name, "delete", PLANES, "k"]).unwrap();
+    eventually("that is told", || infrastructure() == "False ControlPlaneNotFound");
+    let labels = json!({"cluster.x-k8s.io/cluster-name": "c", "loadbalancer.cluster.x-k8s.io/name": "lb"});
+    let machine = json!({
+        "apiVersion": "cluster.x-k8s.io/v1alpha4", "kind": "Machine",
+        "metadata": {"name": "one", "namespace": scene.name, "labels": labels}, "spec": {"clusterName": "c"},
+    });
+    TYPES.apply(&machine.to_string()).unwrap();
+    let addresses = json!([{"type": "InternalIP", "address": "10.0.0.1"}]);
+    scene.status("machines.cluster.x-k8s.io", "one", &json!({"addresses": addresses}));
+    eventually("members come all the same", || asked()["members"][0]["name"] == "one");
+    assert_eq!(asked()["endpoint"], endpoint("api.example.com"));
+    scene.plane(json!({"loadBalancerRef": load_balancer()}));
+    eventually("all is well", || infrastructure() != "False ControlPlaneNotFound");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoint_of_the_provider() {
     let scene = Scene::new("proposed-provider").await;

@@ -29,6 +29,8 @@ pub(super) struct Surroundings {
     pub(super) is_control_plane: bool,
     /// Why the control plane that it is for cannot be seen, if it cannot.
     pub(super) unseen: Option<String>,
+    /// The control plane that the Cluster names, where that alone says whether it is for it, and is not there.
+    pub(super) undecided: Option<String>,
 }
 
 impl Context {
@@ -93,10 +95,14 @@ impl Context {
                     .is_some_and(|reference| reference.name == balancer.name())
             }),
         };
+        let named = cluster.1.spec.control_plane();
+        let undecided = named
+            .filter(|_| self.settings.flavour == Flavour::Proposed && plane.is_none())
+            .map(|reference| format!("{} {}", reference.kind, reference.name));
         // One that was for it, and is not any more, has hooks of ours still.
         let plane = plane.filter(|plane| is_control_plane || has_hooks(plane, balancer));
         let unseen = unseen.filter(|_| is_control_plane);
-        Ok(Surroundings { cluster, plane, is_control_plane, unseen })
+        Ok(Surroundings { cluster, plane, is_control_plane, unseen, undecided })
     }
 
     /// All control planes whose Machines would be held for a load balancer from their first moment.

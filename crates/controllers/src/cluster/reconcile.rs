@@ -158,8 +158,10 @@ impl Context {
             Err(lack) => return self.tell_lack(balancer, lack).await,
         };
         let balancer = &balancer;
-        // What is wrong about what it is for changes nothing but who is there.
-        let wrong = wrong.or_else(|| Some(InfrastructureLook::UnknownKind(lack?.to_string())));
+        // What is wrong about what it is for, or is not known of that, changes nothing but who is there.
+        let undecided = || around.undecided.clone().map(InfrastructureLook::NoControlPlane);
+        let wrong =
+            wrong.or_else(|| Some(InfrastructureLook::UnknownKind(lack?.to_string()))).or_else(undecided);
         let is_placed = wrong.is_none();
         let infrastructure = wrong.unwrap_or(infrastructure);
         let found = machines.of(balancer.namespace());

@@ -73,6 +73,8 @@ impl Context {
                     .filter(|other| age(other) < age(balancer))
                     .min_by_key(|other| age(other))
             };
+            // Who is a member here is not another's for being older alone.
+            let older = || if is_assigned(machine.name()) { None } else { older() };
             let taken_by = match says {
                 Some(name) if name == balancer.name() => None,
                 _ => holder.or_else(older).map(|other| other.name().to_owned()),
@@ -114,6 +116,8 @@ impl Context {
             return Ok(());
         }
         let mut wanted: BTreeMap<String, Option<String>> = BTreeMap::new();
+        // Who leaves for another is that one's by what it says: two that write it would never come to rest.
+        let target = target.filter(|_| !membership.theirs.contains(&name));
         if let Some(target) = target {
             wanted.insert(MEMBER.to_owned(), Some(balancer.to_owned()));
             wanted.insert(STATUS.to_owned(), Some(target.status.clone()));

@@ -269,6 +269,37 @@ async fn a_machine_has_one_load_balancer() {
     scene.until("it has them when the first is gone", || scene.assigned("second").len() == 2);
 }
 
+/// Somebody writes on a Machine that it is another's: it leaves the one that it was of, comes to the other, and says so from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_goes_over_to_another_load_balancer() {
+    let scene = two("trouble-over");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    let both = [("one", "active"), ("two", "active")];
+    scene.report("lb", "198.51.100.1", &both);
+    scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    let selector = json!({"matchLabels": {"loadbalancer.cluster.x-k8s.io/name": "lb"}});
+    scene.balancer("c", "second", json!({"selector": selector, "drainTimeoutSeconds": 600}));
+    scene.until("the second one is told", || {
+        scene.condition("second", "MembersUpToDate").0 == "False MemberOfAnother"
+    });
+    let member = "loadbalancer.cluster.x-k8s.io/member";
+    scene.kubectl(&["annotate", "machine", "one", "--overwrite", &format!("{member}=second")]);
+    scene.until("it comes to the other", || scene.assigned("second") == ["one Serve"]);
+    scene.until("and leaves the one", || scene.assigned("lb") == ["one Leave", "two Serve"]);
+    scene.until("both hold it", || scene.is_held("one", "lb") && scene.is_held("one", "second"));
+    scene.report("second", "198.51.100.2", &[("one", "active")]);
+    let status = || scene.annotation("one", "loadbalancer.cluster.x-k8s.io/status");
+    scene.until("it is the other's", || status().as_deref() == Some("active"));
+    let (state, message) = scene.condition("lb", "MembersUpToDate");
+    assert!(state == "False MemberOfAnother" && message.contains("one is a member of second"), "{message}");
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
+    scene.until("it has left", || scene.assigned("lb") == ["two Serve"] && !scene.is_held("one", "lb"));
+    assert!(scene.is_held("one", "second"));
+    assert_eq!(scene.annotation("one", member).as_deref(), Some("second"));
+    assert_eq!(status().as_deref(), Some("active"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn at_rest_nothing_is_written() {
     let scene = two("trouble-rest");

@@ -49,13 +49,18 @@ impl Context {
         let mut candidates = Vec::new();
         for machine in found {
             let labels = machine.metadata.labels.as_ref();
-            let is_selected = selection.matches(labels);
+            // All of a load balancer is of one Cluster, whomever else a selector that was given matches.
+            let is_selected =
+                selection.matches(labels) && is_of_cluster(machine, &balancer.spec.cluster_name);
             let is_held = hooks.is_on(machine.metadata.annotations.as_ref());
             let says = machine.annotation(MEMBER).or_else(|| machine.annotation(MEMBER_TOO));
             if !is_selected && !is_held && !is_assigned(machine.name()) && says != Some(balancer.name()) {
                 continue;
             }
-            let rival = |other: &&Arc<LoadBalancer>| other.spec.selection(other.name()).matches(labels);
+            let rival = |other: &&Arc<LoadBalancer>| {
+                is_of_cluster(machine, &other.spec.cluster_name)
+                    && other.spec.selection(other.name()).matches(labels)
+            };
             // Who has it keeps it until it has left, whatever its labels say by now.
             let has_it = |other: &&Arc<LoadBalancer>| {
                 says == Some(other.name())
@@ -179,5 +184,28 @@ impl Context {
         let patch = json!({"spec": {"machineTemplate": {"metadata": metadata}}});
         shelf.patch(&self.client, plane, patch).await?;
         Ok(())
+    }
+}
+
+/// Whether an object may be of a Cluster: its label names no other.
+fn is_of_cluster(machine: &Machine, cluster: &str) -> bool {
+    machine.label(CLUSTER_LABEL).is_none_or(|named| named == cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_is_of_no_cluster_may_be_of_any() {
+        for (labels, expected) in
+            [(json!({}), true), (json!({CLUSTER_LABEL: "c"}), true), (json!({CLUSTER_LABEL: "d"}), false)]
+        {
+            let machine = json!({"metadata": {"name": "m", "namespace": "a", "labels": labels}});
+            let machine: Machine = serde_json::from_value(machine).unwrap();
+            assert_eq!(is_of_cluster(&machine, "c"), expected, "{machine:?}");
+        }
     }
 }

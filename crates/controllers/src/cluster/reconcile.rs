@@ -176,7 +176,9 @@ impl Context {
             candidates.push(candidate);
             unread.push(why);
         }
-        if everything_goes && candidates.iter().all(|candidate| !candidate.is_selected) {
+        // Machines go with their Cluster, and it serves those who take them down. Nobody tells whether others ever go.
+        let waits = balancer.spec.target_kind().is_machine();
+        if everything_goes && candidates.iter().all(|candidate| !waits || !candidate.is_selected) {
             self.go_with_the_cluster(balancer).await?;
         }
         let drain = Duration::from_secs(asked::drain_seconds(&balancer.spec).into());

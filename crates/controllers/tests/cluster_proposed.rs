@@ -21,7 +21,7 @@ use portcullis_kube_api::cluster::{Flavour, crds};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::parts::{Namespace, Scratch};
 use portcullis_testkit::talk::{Backend, ask};
-use portcullis_testkit::{Host, Leash, eventually, kubernetes, link};
+use portcullis_testkit::{Host, Leash, eventually, eventually_within, kubernetes, link};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -399,7 +399,19 @@ async fn a_cluster_that_cannot_be_read_is_told() {
         scene.apply("cluster.x-k8s.io/v1alpha4", "Cluster", "c", spec);
     };
     cluster(json!(5));
-    scene.balancer(json!({"endpoint": endpoint("api.example.com")}));
+    // One that goes, as it was held when the Cluster could be read.
+    let hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/lb";
+    let machine = json!({
+        "apiVersion": "cluster.x-k8s.io/v1alpha4", "kind": "Machine", "spec": {"clusterName": "c"},
+        "metadata": {
+            "name": "one", "namespace": scene.name, "finalizers": ["lab/machine"],
+            "annotations": {hook: "portcullis", "loadbalancer.cluster.x-k8s.io/member": "lb"},
+        },
+    });
+    TYPES.apply(&machine.to_string()).unwrap();
+    let machines = "machines.cluster.x-k8s.io";
+    TYPES.kubectl(&["--namespace", scene.name, "delete", machines, "one", "--wait=false"]).unwrap();
+    scene.balancer(json!({"endpoint": endpoint("api.example.com"), "drainTimeoutSeconds": 0}));
     let ready = || {
         let balancer = scene.get(BALANCERS, "lb");
         let conditions = balancer["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -407,8 +419,17 @@ async fn a_cluster_that_cannot_be_read_is_told() {
         ready.map_or(String::new(), |ready| format!("{} {}", ready["reason"], ready["message"]))
     };
     eventually("that is told", || ready().contains("Cluster c: its spec cannot be read"));
+    // Half a minute more than it is given, the pause before it is looked at again, and the time of a busy machine.
+    eventually_within(Duration::from_secs(240), "nobody waits for that for ever", || {
+        scene.get(machines, "one")["metadata"]["annotations"].get(hook).is_none()
+    });
+    assert!(ready().contains("Cluster c: its spec cannot be read"));
     cluster(json!("small"));
     eventually("it is looked after then", || !ready().contains("Cluster c"));
+    let freed = json!({"metadata": {"finalizers": null}}).to_string();
+    TYPES
+        .kubectl(&["--namespace", scene.name, "patch", machines, "one", "--type=merge", "-p", &freed])
+        .unwrap();
 }
 
 /// All that belongs to a Cluster that is paused says so, and what is changed meanwhile counts after that.

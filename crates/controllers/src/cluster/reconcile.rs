@@ -44,7 +44,10 @@ impl Context {
             self.unheard.forget(&key);
             return Ok(None);
         }
-        let clusters = Lack::none(self.clusters.shelf("cluster.x-k8s.io", "Cluster").await)?;
+        let clusters = match Lack::none(self.clusters.shelf("cluster.x-k8s.io", "Cluster").await) {
+            Ok(clusters) => clusters,
+            Err(why) => return self.stopped(&balancer, why).await,
+        };
         let cluster = |name: &str| clusters.as_ref().and_then(|shelf| shelf.get(&key.0, name));
         let named = cluster(&balancer.spec.cluster_name);
         if is_paused(&balancer, named.as_ref().map(|cluster| &cluster.0)) {
@@ -63,8 +66,9 @@ impl Context {
             clusters.as_ref().and_then(|clusters| clusters.unread(&key.0, &balancer.spec.cluster_name));
         if let Some(why) = unread.filter(|_| named.is_none() && !balancer.is_going()) {
             let what = format!("Cluster {}", balancer.spec.cluster_name);
-            self.tell_missing(&balancer, InfrastructureLook::Unread(what.clone(), why.clone())).await?;
-            return Err(format!("{what}: {why}"));
+            let unread = InfrastructureLook::Unread(what.clone(), why.clone());
+            let told = self.tell_missing(&balancer, unread).await;
+            return self.stopped(&balancer, told.err().unwrap_or_else(|| format!("{what}: {why}"))).await;
         }
         let makers = self.infrastructures(&balancer).await;
         // All that was made has the name of its Cluster on it, and would not be found by another. Machines of that come and go;
@@ -111,10 +115,22 @@ impl Context {
             return self.delete(balancer, None).await;
         }
         // What is wrong there was told; two who tell would not come to rest.
-        makers?;
+        if let Err(why) = makers {
+            return self.stopped(balancer, why).await;
+        }
+        self.let_overdue_go(balancer).await;
         let name = balancer.spec.cluster_name.clone();
         self.tell_missing(balancer, InfrastructureLook::NoCluster(name)).await?;
         Ok(Some(PATIENCE))
+    }
+
+    /// It cannot be looked after for now, and nobody waits for that for ever.
+    async fn stopped(&self, balancer: &LoadBalancer, why: Failed) -> Result<Option<Duration>, Failed> {
+        // One that is paused is not asked for anything, and who cannot leave it is not let go.
+        if !is_paused_itself(balancer) {
+            self.let_overdue_go(balancer).await;
+        }
+        Err(why)
     }
 
     /// Looks at what belongs to it, and looks after it.

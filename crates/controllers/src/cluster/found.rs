@@ -284,7 +284,12 @@ where
     S: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
     T: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    format!("{} {} cannot be changed: {why}", shelf.resource().kind, object.name())
+    kind_not_changed(&shelf.resource().kind, object.name(), why)
+}
+
+/// The same by its kind and its name.
+pub(super) fn kind_not_changed(kind: &str, name: &str, why: &str) -> String {
+    format!("{kind} {name} cannot be changed: {why}")
 }
 
 #[cfg(test)]

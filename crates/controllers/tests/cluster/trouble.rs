@@ -597,6 +597,68 @@ async fn a_machine_that_may_not_be_changed() {
     scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
 }
 
+/// A load balancer that is itself not to be changed says so, and Machines come and go all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_that_may_not_be_changed() {
+    let scene = two("trouble-itself");
+    let running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    drop(running);
+    // It is to belong to its Cluster, and to have an endpoint.
+    scene.patch(BALANCERS, "lb", &json!({"metadata": {"ownerReferences": null}}));
+    let registration = "admissionregistration.k8s.io/v1";
+    let name = "trouble-itself-stays";
+    let named = format!("object.metadata.namespace == '{}'", scene.name);
+    let policy = json!({
+        "apiVersion": registration, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["loadbalancer.portcullis.dev"], "apiVersions": ["*"],
+                "resources": ["loadbalancers"], "operations": ["UPDATE"],
+            }]},
+            "matchConditions": [{"name": "these", "expression": named}],
+            "validations": [{"expression": "false", "message": "it stays as it is"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": registration, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    for object in [policy, binding] {
+        scene.kubernetes.apply(&object.to_string()).unwrap();
+    }
+    let tried = ["annotate", BALANCERS, "lb", "example.com/tried=x", "--dry-run=server", "-n", scene.name];
+    scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    let _running = scene.look_after().await;
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(
+        message.contains("LoadBalancer lb cannot be changed") && message.contains("it stays as it is"),
+        "{message}"
+    );
+    scene.control_plane("c", "lb", "three", "10.0.0.3");
+    scene.until("a new one joins", || scene.assigned("lb").contains(&"three Serve".to_owned()));
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes leaves", || scene.assigned("lb")[0] == "one Leave");
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active"), ("three", "active")]);
+    scene.until("and may go", || scene.get("machine", "one") == Value::Null);
+    assert!(scene.get("loadbalancer", "lb")["spec"].get("endpoint").is_none());
+    assert!(scene.get("labbalancer", "lb")["spec"]["assignment"].get("endpoint").is_none());
+    scene
+        .kubernetes
+        .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name])
+        .unwrap();
+    scene.until("it has all when that may be", || {
+        let found = scene.get("loadbalancer", "lb");
+        found["spec"]["endpoint"]["host"] == "198.51.100.1"
+            && found["metadata"]["ownerReferences"][0]["name"] == "c"
+    });
+    scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+}
+
 /// What was asked for is what counts: ranges that a provider does not have yet are not said to be in force, and what is wrong does
 /// not keep them from becoming narrower.
 #[tokio::test(flavor = "multi_thread")]

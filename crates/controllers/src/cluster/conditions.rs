@@ -69,7 +69,7 @@ pub(super) enum InfrastructureLook {
 impl InfrastructureLook {
     /// Whether it may come to be without anybody telling of it.
     pub(super) fn is_lacking(&self) -> bool {
-        matches!(self, Self::Missing(_) | Self::UnknownKind(_) | Self::Unread(..))
+        matches!(self, Self::Missing(_) | Self::UnknownKind(_) | Self::Unread(..) | Self::InUse(..))
     }
 }
 

@@ -371,6 +371,16 @@ async fn what_makes_one_does_not_make_another() {
         "its address is another's"
     );
     assert_eq!(scene.get("labbalancer", "lb")["spec"]["assignment"]["loadBalancer"], "lb");
+    // That one goes by force, and nobody hears anything of what made it.
+    scene.kubectl(&["annotate", BALANCERS, "lb", "cluster.x-k8s.io/paused="]);
+    scene.until("nothing is done for it", || scene.condition("lb", "Paused").0 == "True Paused");
+    scene.patch("labbalancer", "lb", &json!({"metadata": {"ownerReferences": null}}));
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
+    scene.patch(BALANCERS, "lb", &json!({"metadata": {"finalizers": null}}));
+    scene.until("it is nobody's then", || {
+        scene.get("labbalancer", "lb")["spec"]["assignment"]["loadBalancer"] == "second"
+    });
+    scene.until("all is well", || scene.condition("second", "InfrastructureReady").0 == "True Made");
 }
 
 /// A kind that nobody here may see, and what names one of it.

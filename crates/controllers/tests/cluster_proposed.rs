@@ -21,7 +21,7 @@ use portcullis_kube_api::cluster::{Flavour, crds};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::parts::{Namespace, Scratch};
 use portcullis_testkit::talk::{Backend, ask};
-use portcullis_testkit::{Host, Leash, eventually, kubernetes, link};
+use portcullis_testkit::{Host, Leash, eventually, eventually_within, kubernetes, link};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -219,6 +219,42 @@ async fn endpoint_of_others() {
     });
 }
 
+/// Its control plane alone says whether a load balancer is in front of it. Before that is there nobody knows where it is to be found, and
+/// a moment without it changes nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_control_plane_that_comes_last_has_the_endpoint_of_its_cluster() {
+    let scene = Scene::new("proposed-last").await;
+    scene.cluster(json!({"endpoint": endpoint("api.example.com"), "providerRef": provider()}));
+    scene.balancer(json!({}));
+    // As one that has an address of its own before it is asked for anything.
+    let status = json!({"address": "nlb.example.com", "members": [], "conditions": []});
+    scene.status("awsnlb", "nlb", &status);
+    let infrastructure = || scene.condition(BALANCERS, "lb", "InfrastructureReady");
+    eventually("that is told", || infrastructure() == "False ControlPlaneNotFound");
+    let asked = || scene.get("awsnlb", "nlb")["spec"]["assignment"].clone();
+    assert!(asked().is_null() && scene.get(BALANCERS, "lb")["spec"].get("endpoint").is_none());
+    scene.plane(json!({"loadBalancerRef": load_balancer()}));
+    eventually("its provider has it", || asked()["endpoint"] == endpoint("api.example.com"));
+    assert_eq!(scene.get(BALANCERS, "lb")["spec"]["endpoint"], endpoint("api.example.com"));
+    assert_eq!(scene.get("awsnlb", "nlb")["metadata"]["generation"], 2, "it never heard of it without");
+    eventually("all is well", || infrastructure() != "False ControlPlaneNotFound");
+
+    TYPES.kubectl(&["--namespace", scene.name, "delete", PLANES, "k"]).unwrap();
+    eventually("that is told", || infrastructure() == "False ControlPlaneNotFound");
+    let labels = json!({"cluster.x-k8s.io/cluster-name": "c", "loadbalancer.cluster.x-k8s.io/name": "lb"});
+    let machine = json!({
+        "apiVersion": "cluster.x-k8s.io/v1alpha4", "kind": "Machine",
+        "metadata": {"name": "one", "namespace": scene.name, "labels": labels}, "spec": {"clusterName": "c"},
+    });
+    TYPES.apply(&machine.to_string()).unwrap();
+    let addresses = json!([{"type": "InternalIP", "address": "10.0.0.1"}]);
+    scene.status("machines.cluster.x-k8s.io", "one", &json!({"addresses": addresses}));
+    eventually("members come all the same", || asked()["members"][0]["name"] == "one");
+    assert_eq!(asked()["endpoint"], endpoint("api.example.com"));
+    scene.plane(json!({"loadBalancerRef": load_balancer()}));
+    eventually("all is well", || infrastructure() != "False ControlPlaneNotFound");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn endpoint_of_the_provider() {
     let scene = Scene::new("proposed-provider").await;
@@ -363,7 +399,19 @@ async fn a_cluster_that_cannot_be_read_is_told() {
         scene.apply("cluster.x-k8s.io/v1alpha4", "Cluster", "c", spec);
     };
     cluster(json!(5));
-    scene.balancer(json!({"endpoint": endpoint("api.example.com")}));
+    // One that goes, as it was held when the Cluster could be read.
+    let hook = "pre-drain.delete.hook.machine.cluster.x-k8s.io/lb";
+    let machine = json!({
+        "apiVersion": "cluster.x-k8s.io/v1alpha4", "kind": "Machine", "spec": {"clusterName": "c"},
+        "metadata": {
+            "name": "one", "namespace": scene.name, "finalizers": ["lab/machine"],
+            "annotations": {hook: "portcullis", "loadbalancer.cluster.x-k8s.io/member": "lb"},
+        },
+    });
+    TYPES.apply(&machine.to_string()).unwrap();
+    let machines = "machines.cluster.x-k8s.io";
+    TYPES.kubectl(&["--namespace", scene.name, "delete", machines, "one", "--wait=false"]).unwrap();
+    scene.balancer(json!({"endpoint": endpoint("api.example.com"), "drainTimeoutSeconds": 0}));
     let ready = || {
         let balancer = scene.get(BALANCERS, "lb");
         let conditions = balancer["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -371,8 +419,17 @@ async fn a_cluster_that_cannot_be_read_is_told() {
         ready.map_or(String::new(), |ready| format!("{} {}", ready["reason"], ready["message"]))
     };
     eventually("that is told", || ready().contains("Cluster c: its spec cannot be read"));
+    // Half a minute more than it is given, the pause before it is looked at again, and the time of a busy machine.
+    eventually_within(Duration::from_secs(240), "nobody waits for that for ever", || {
+        scene.get(machines, "one")["metadata"]["annotations"].get(hook).is_none()
+    });
+    assert!(ready().contains("Cluster c: its spec cannot be read"));
     cluster(json!("small"));
     eventually("it is looked after then", || !ready().contains("Cluster c"));
+    let freed = json!({"metadata": {"finalizers": null}}).to_string();
+    TYPES
+        .kubectl(&["--namespace", scene.name, "patch", machines, "one", "--type=merge", "-p", &freed])
+        .unwrap();
 }
 
 /// All that belongs to a Cluster that is paused says so, and what is changed meanwhile counts after that.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use portcullis_core::{Family, Problem};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use tracing::{info, warn};
 
 use crate::answers::{self, Counts, Key, Processes};
@@ -53,6 +53,11 @@ const START: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(5);
 /// So many looks without an answer, and it is taken to serve nobody. A process that runs may miss one.
 const ENOUGH: u8 = 2;
+/// An answer takes milliseconds, and on a busy machine one of them may take long. A worker that gives none for so long, however often it
+/// is asked, serves nobody either.
+const SILENCE: Duration = Duration::from_secs(10);
+/// After so long it is asked anew.
+const QUESTION: Duration = Duration::from_secs(2);
 /// What is wanted is reached in three rounds, or has to be waited for.
 const ROUNDS: usize = 8;
 
@@ -71,6 +76,8 @@ pub struct Instance {
     processes: Option<Processes>,
     /// How often in a row nobody was found to answer.
     misses: u8,
+    /// Whether the worker that takes connections has answered: one that is new first reads its file, and says nothing meanwhile.
+    has_answered: bool,
     /// The files of ranges, and what the worker of this number has of them.
     ranges: BTreeMap<String, String>,
     has: Option<(u32, BTreeMap<String, BTreeSet<String>>)>,
@@ -110,6 +117,7 @@ impl Instance {
             reloads: Backoff::default(),
             processes: None,
             misses: ENOUGH,
+            has_answered: false,
             ranges,
             has: None,
             was_up: BTreeSet::new(),
@@ -233,6 +241,7 @@ impl Instance {
 
     /// What would be in the way of load balancers, if this was wanted. Nothing is changed.
     pub async fn obstacles(&self, wanted: &Wanted) -> Result<BTreeMap<BalancerId, Problem>, Error> {
+        self.wait_for_a_sign().await?;
         let processes = self.ask_processes().await?;
         let running = match processes.as_ref().and_then(|processes| processes.current) {
             Some(worker) => {
@@ -329,8 +338,35 @@ impl Instance {
         }
     }
 
+    /// Waits until the worker says anything at all, if it ever did. Who takes its connections and says nothing would have them for as
+    /// long as it is counted on, also where another machine could serve them.
+    async fn wait_for_a_sign(&self) -> Result<(), Error> {
+        if !self.has_answered {
+            return Ok(());
+        }
+        let deadline = Instant::now() + SILENCE;
+        loop {
+            let asked = timeout(QUESTION, self.worker.try_ask("show info")).await;
+            let source = match asked.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into())) {
+                Ok(_) => return Ok(()),
+                // That it has ended is found out, and told, by its master.
+                Err(error) if Socket::nobody(&error) => return Ok(()),
+                Err(error) => error,
+            };
+            if Instant::now() > deadline {
+                return Err(Error::Silent { socket: self.worker.path().to_owned(), source });
+            }
+            // One that takes nothing any more refuses at once.
+            sleep(PAUSE).await;
+        }
+    }
+
     async fn look_at_all(&mut self) -> Result<Look, Error> {
         let text = self.read_file()?;
+        if let Err(problem) = self.wait_for_a_sign().await {
+            self.misses = ENOUGH;
+            return Err(problem);
+        }
         let processes = match self.ask_processes().await {
             Ok(processes) => processes.filter(|processes| processes.current.is_some()),
             Err(problem) => {
@@ -338,13 +374,22 @@ impl Instance {
                 return Err(problem);
             }
         };
-        // What does not run needs no second look.
-        self.misses = if processes.is_some() { 0 } else { ENOUGH };
         let ours = self.ours(processes.as_ref());
         let running = match &processes {
-            Some(processes) => Some(self.look_at_workers(processes).await?),
+            Some(processes) => match self.look_at_workers(processes).await {
+                Ok(running) => Some(running),
+                Err(problem) => {
+                    // Who answers something odd is there all the same.
+                    let is_silent = matches!(problem, Error::Silent { .. });
+                    self.misses = if is_silent { self.misses.saturating_add(1) } else { 0 };
+                    return Err(problem);
+                }
+            },
             None => None,
         };
+        // What does not run needs no second look.
+        self.misses = if processes.is_some() { 0 } else { ENOUGH };
+        self.has_answered = processes.is_some();
         if processes.is_some() {
             self.processes = processes;
         }
@@ -540,6 +585,7 @@ impl Instance {
     }
 
     async fn execute(&mut self, step: &Step) -> Result<(), Error> {
+        self.has_answered &= !matches!(step, Step::Start { .. } | Step::Reload { .. });
         match step {
             Step::WriteRanges { file, text } => {
                 let path = self.ranges_path(file);

@@ -52,6 +52,8 @@ pub(super) enum InfrastructureLook {
     NoCluster(String),
     /// It was made for another Cluster than is named now, and serves as one of that.
     OtherCluster { named: String, is_there: bool, before: String },
+    /// The control plane that says whether it is for it is not there.
+    NoControlPlane(String),
     /// Its kind is not installed, or cannot be watched.
     UnknownKind(String),
     /// It is not there.
@@ -67,7 +69,7 @@ pub(super) enum InfrastructureLook {
 impl InfrastructureLook {
     /// Whether it may come to be without anybody telling of it.
     pub(super) fn is_lacking(&self) -> bool {
-        matches!(self, Self::Missing(_) | Self::UnknownKind(_) | Self::Unread(..))
+        matches!(self, Self::Missing(_) | Self::UnknownKind(_) | Self::Unread(..) | Self::InUse(..))
     }
 }
 
@@ -166,6 +168,13 @@ fn infrastructure_ready(look: &Look<'_>) -> Saying {
             "ClusterChanged",
             &format!(
                 "It was made for Cluster {before}, and does not go to {named}. It serves {before} as before: Machines come and go, and nothing else is changed. Put spec.clusterName back, and make a LoadBalancer of its own for {named}."
+            ),
+        ),
+        InfrastructureLook::NoControlPlane(plane) => said(
+            "False",
+            "ControlPlaneNotFound",
+            &format!(
+                "There is no {plane}, which the Cluster names, and which says whether it is in front of it. Until it is there nothing is made, and what serves goes on: its members come and go."
             ),
         ),
         InfrastructureLook::UnknownKind(why) => said("False", "UnknownKind", &sentence(why)),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use portcullis_kube_api::cluster::{
     CONTROL_PLANE, ClusterSpec, ClusterStatus, ControlPlaneSpec, Flavour, InfrastructureSpec,
-    InfrastructureStatus, MachineSpec, MachineStatus, Reference, TargetKind, condition, hooks,
+    InfrastructureStatus, MachineSpec, MachineStatus, Reference, TEMPLATE, TargetKind, condition, hooks,
 };
 use serde::de::DeserializeOwned;
 
@@ -13,7 +13,7 @@ use super::controller::Context;
 use super::kinds::Lack;
 use super::reconcile::Failed;
 use super::shelf::Shelf;
-use super::thing::{Infrastructure, LoadBalancer, Thing};
+use super::thing::{Cluster, Infrastructure, LoadBalancer, Thing};
 
 pub(super) type Shelved<S, T> = (Arc<Shelf<S, T>>, Arc<Thing<S, T>>);
 pub(super) type Made = Shelved<InfrastructureSpec, InfrastructureStatus>;
@@ -29,6 +29,8 @@ pub(super) struct Surroundings {
     pub(super) is_control_plane: bool,
     /// Why the control plane that it is for cannot be seen, if it cannot.
     pub(super) unseen: Option<String>,
+    /// The control plane that the Cluster names, where that alone says whether it is for it, and is not there.
+    pub(super) undecided: Option<String>,
 }
 
 impl Context {
@@ -84,7 +86,7 @@ impl Context {
             }
         };
         let is_control_plane = match self.settings.flavour {
-            Flavour::Own => cluster.1.annotation(CONTROL_PLANE) == Some(balancer.name()),
+            Flavour::Own => is_for_control_plane(balancer, &cluster.1),
             Flavour::Proposed => plane.as_ref().is_some_and(|(_, plane)| {
                 plane
                     .spec
@@ -93,10 +95,14 @@ impl Context {
                     .is_some_and(|reference| reference.name == balancer.name())
             }),
         };
+        let named = cluster.1.spec.control_plane();
+        let undecided = named
+            .filter(|_| self.settings.flavour == Flavour::Proposed && plane.is_none())
+            .map(|reference| format!("{} {}", reference.kind, reference.name));
         // One that was for it, and is not any more, has hooks of ours still.
         let plane = plane.filter(|plane| is_control_plane || has_hooks(plane, balancer));
         let unseen = unseen.filter(|_| is_control_plane);
-        Ok(Surroundings { cluster, plane, is_control_plane, unseen })
+        Ok(Surroundings { cluster, plane, is_control_plane, unseen, undecided })
     }
 
     /// All control planes whose Machines would be held for a load balancer from their first moment.
@@ -214,6 +220,15 @@ impl Context {
     }
 }
 
+/// Whether a load balancer is for the control plane of its Cluster, which names it. One that was made from a template is so before
+/// that: it is named only when it is there, and would have an endpoint of its own until then.
+fn is_for_control_plane(balancer: &LoadBalancer, cluster: &Cluster) -> bool {
+    match cluster.annotation(CONTROL_PLANE) {
+        Some(named) => named == balancer.name(),
+        None => balancer.annotation(TEMPLATE).is_some() && balancer.name() == cluster.name(),
+    }
+}
+
 /// The Cluster that something was made for, if it was.
 pub(super) fn made_for(balancer: &LoadBalancer, (main, others, _): &Makers) -> Option<String> {
     let mut asked = main.iter().chain(others).filter_map(|(_, made)| made.spec.assignment.as_ref());
@@ -269,5 +284,41 @@ where
     S: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
     T: Default + DeserializeOwned + Clone + std::fmt::Debug + Send + Sync + 'static,
 {
-    format!("{} {} cannot be changed: {why}", shelf.resource().kind, object.name())
+    kind_not_changed(&shelf.resource().kind, object.name(), why)
+}
+
+/// The same by its kind and its name.
+pub(super) fn kind_not_changed(kind: &str, name: &str, why: &str) -> String {
+    format!("{kind} {name} cannot be changed: {why}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[test]
+    fn a_cluster_names_what_is_for_its_control_plane() {
+        let from_template = json!({TEMPLATE: "standard"});
+        for (what, name, annotations, named, expected) in [
+            ("it is named", "other", json!({}), json!({CONTROL_PLANE: "other"}), true),
+            ("it is not", "other", json!({}), json!({}), false),
+            ("it has the name of the Cluster, and is somebody's", "c", json!({}), json!({}), false),
+            (
+                "it was made from a template, and is named in a moment",
+                "c",
+                from_template.clone(),
+                json!({}),
+                true,
+            ),
+            ("another one is", "c", from_template.clone(), json!({CONTROL_PLANE: "other"}), false),
+            ("what is made from a template has the Cluster's name", "other", from_template, json!({}), false),
+        ] {
+            let metadata = |name: &str, annotations: Value| json!({"metadata": {"name": name, "namespace": "a", "annotations": annotations}});
+            let balancer: LoadBalancer = serde_json::from_value(metadata(name, annotations)).unwrap();
+            let cluster: Cluster = serde_json::from_value(metadata("c", named)).unwrap();
+            assert_eq!(is_for_control_plane(&balancer, &cluster), expected, "{what}");
+        }
+    }
 }

@@ -49,13 +49,18 @@ impl Context {
         let mut candidates = Vec::new();
         for machine in found {
             let labels = machine.metadata.labels.as_ref();
-            let is_selected = selection.matches(labels);
+            // All of a load balancer is of one Cluster, whomever else a selector that was given matches.
+            let is_selected =
+                selection.matches(labels) && is_of_cluster(machine, &balancer.spec.cluster_name);
             let is_held = hooks.is_on(machine.metadata.annotations.as_ref());
             let says = machine.annotation(MEMBER).or_else(|| machine.annotation(MEMBER_TOO));
             if !is_selected && !is_held && !is_assigned(machine.name()) && says != Some(balancer.name()) {
                 continue;
             }
-            let rival = |other: &&Arc<LoadBalancer>| other.spec.selection(other.name()).matches(labels);
+            let rival = |other: &&Arc<LoadBalancer>| {
+                is_of_cluster(machine, &other.spec.cluster_name)
+                    && other.spec.selection(other.name()).matches(labels)
+            };
             // Who has it keeps it until it has left, whatever its labels say by now.
             let has_it = |other: &&Arc<LoadBalancer>| {
                 says == Some(other.name())
@@ -73,6 +78,8 @@ impl Context {
                     .filter(|other| age(other) < age(balancer))
                     .min_by_key(|other| age(other))
             };
+            // Who is a member here is not another's for being older alone.
+            let older = || if is_assigned(machine.name()) { None } else { older() };
             let taken_by = match says {
                 Some(name) if name == balancer.name() => None,
                 _ => holder.or_else(older).map(|other| other.name().to_owned()),
@@ -114,6 +121,8 @@ impl Context {
             return Ok(());
         }
         let mut wanted: BTreeMap<String, Option<String>> = BTreeMap::new();
+        // Who leaves for another is that one's by what it says: two that write it would never come to rest.
+        let target = target.filter(|_| !membership.theirs.contains(&name));
         if let Some(target) = target {
             wanted.insert(MEMBER.to_owned(), Some(balancer.to_owned()));
             wanted.insert(STATUS.to_owned(), Some(target.status.clone()));
@@ -175,5 +184,28 @@ impl Context {
         let patch = json!({"spec": {"machineTemplate": {"metadata": metadata}}});
         shelf.patch(&self.client, plane, patch).await?;
         Ok(())
+    }
+}
+
+/// Whether an object may be of a Cluster: its label names no other.
+fn is_of_cluster(machine: &Machine, cluster: &str) -> bool {
+    machine.label(CLUSTER_LABEL).is_none_or(|named| named == cluster)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn who_is_of_no_cluster_may_be_of_any() {
+        for (labels, expected) in
+            [(json!({}), true), (json!({CLUSTER_LABEL: "c"}), true), (json!({CLUSTER_LABEL: "d"}), false)]
+        {
+            let machine = json!({"metadata": {"name": "m", "namespace": "a", "labels": labels}});
+            let machine: Machine = serde_json::from_value(machine).unwrap();
+            assert_eq!(is_of_cluster(&machine, "c"), expected, "{machine:?}");
+        }
     }
 }

@@ -33,6 +33,13 @@ pub(super) struct Candidate {
     pub(super) taken_by: Option<String>,
 }
 
+impl Candidate {
+    /// Whether it is a member, or is to be one: it is meant, and no other load balancer has it.
+    fn is_meant(&self) -> bool {
+        self.is_selected && self.taken_by.is_none()
+    }
+}
+
 /// What is known when members are decided.
 #[derive(Clone, Debug)]
 pub(super) struct Situation<'a> {
@@ -69,6 +76,8 @@ pub(super) struct Membership {
     pub(super) former: BTreeSet<String>,
     /// Who was meant, and belongs to another load balancer.
     pub(super) taken: BTreeMap<String, String>,
+    /// Who belongs to another load balancer, meant or not: that one says on it whose it is, and where.
+    pub(super) theirs: BTreeSet<String>,
     /// Whose time is over although the provider did not say that it has left.
     pub(super) overdue: BTreeSet<String>,
     /// Who is to go, and waits for a provider that is paused.
@@ -158,15 +167,18 @@ impl Situation<'_> {
     ) {
         let name = &candidate.name;
         let before = self.before.iter().find(|member| member.name == *name);
-        if let Some(other) = candidate.taken_by.as_ref().filter(|_| before.is_none()) {
+        if let Some(other) = &candidate.taken_by {
+            decided.theirs.insert(name.clone());
             if candidate.is_selected {
                 decided.taken.insert(name.clone(), other.clone());
             }
-            // It never was a member here: whoever has it holds it, if it is to be held.
-            if candidate.going_since.is_some() {
-                decided.released.insert(name.clone());
+            if before.is_none() {
+                // It is no member here: whoever has it holds it, if it is to be held.
+                if candidate.going_since.is_some() {
+                    decided.released.insert(name.clone());
+                }
+                return;
             }
-            return;
         }
         if self.everything_goes {
             decided.released.insert(name.clone());
@@ -176,7 +188,7 @@ impl Situation<'_> {
             }
             return;
         }
-        let leaves = candidate.going_since.is_some() || !candidate.is_selected;
+        let leaves = candidate.going_since.is_some() || !candidate.is_meant();
         match (leaves, before) {
             (true, None) => {
                 // It never was one, or has left already.
@@ -222,7 +234,7 @@ impl Situation<'_> {
         let by = self.deleted.map_or(by, |deleted| by.min(later(deleted.max(since), self.drain)));
         if self.is_removed(before) {
             decided.released.insert(name.clone());
-            if candidate.is_selected {
+            if candidate.is_meant() {
                 self.assign(candidate, DutyWord::Leave, Some(by), decided);
             } else {
                 decided.former.insert(name.clone());
@@ -270,7 +282,7 @@ impl Situation<'_> {
         let leaving = self.candidates.iter().filter(|one| one.is_held && !one.is_disabled);
         let leaving = leaving.filter_map(|one| {
             let before = self.before.iter().find(|member| member.name == one.name)?;
-            let leaves = one.going_since.is_some() || !one.is_selected;
+            let leaves = one.going_since.is_some() || !one.is_meant();
             let is_over = one.going_since.is_some_and(|since| self.now >= later(since, self.drain));
             if !leaves || is_over || self.is_removed(before) || self.another_answers(&one.name) {
                 return None;
@@ -297,7 +309,7 @@ impl Situation<'_> {
     fn another_answers(&self, name: &str) -> bool {
         self.candidates.iter().any(|other| {
             other.name != name
-                && other.is_selected
+                && other.is_meant()
                 && !other.is_disabled
                 && other.going_since.is_none()
                 && self.answers(&other.name)
@@ -762,6 +774,32 @@ mod tests {
     }
 
     #[test]
+    fn who_goes_over_to_another_leaves_first() {
+        let active = told(&[("a", "active"), ("b", "active")]);
+        let mut candidates = [machine("a"), machine("b")];
+        let first = decide(&candidates, &[], &active, 0);
+        candidates[0].taken_by = Some("other".to_owned());
+        let leaving = decide(&candidates, &first.members, &active, 5);
+        assert_eq!(shown(&leaving), ["a Leave draining", "b Serve active"]);
+        assert_eq!(leaving.members[0].by, Some(Time(second(105))));
+        assert!(leaving.released.is_empty(), "it is held until it has left");
+        assert_eq!((leaving.taken.len(), leaving.theirs.len()), (1, 1), "and what it says is the other's");
+        let removed = told(&[("a", "removed"), ("b", "active")]);
+        let left = decide(&candidates, &leaving.members, &removed, 60);
+        assert_eq!((shown(&left), left.released.len()), (vec!["b Serve active".to_owned()], 1));
+        let after = decide(&candidates, &left.members, &removed, 61);
+        assert_eq!((after.members, after.released.len(), after.theirs.len()), (left.members, 0, 1));
+        // The last one that answers stays until another does.
+        let alone = told(&[("a", "active"), ("b", "adding")]);
+        let stays = decide(&candidates, &first.members, &alone, 5);
+        assert_eq!((shown(&stays)[0].as_str(), stays.last.as_deref()), ("a Serve active", Some("a")));
+        // Who is not meant any more either is as much the other's.
+        candidates[0].is_selected = false;
+        let leaving = decide(&candidates, &first.members, &active, 5);
+        assert_eq!((leaving.taken.len(), leaving.theirs.len()), (0, 1));
+    }
+
+    #[test]
     fn two_with_one_address_are_told_apart() {
         let active = told(&[("a", "active"), ("b", "active")]);
         let first = decide(&[machine("a"), machine("b")], &[], &active, 0);
@@ -821,6 +859,8 @@ mod tests {
         Disable,
         Enable,
         Unselect,
+        /// Another load balancer has it, or has it no more.
+        Take(bool),
         Check(bool),
         Told,
         Pause(bool),
@@ -836,6 +876,7 @@ mod tests {
             Just(Happening::Disable),
             Just(Happening::Enable),
             Just(Happening::Unselect),
+            any::<bool>().prop_map(Happening::Take),
             any::<bool>().prop_map(Happening::Check),
             Just(Happening::Told),
             any::<bool>().prop_map(Happening::Pause),
@@ -849,7 +890,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(2000))]
 
         /// Whatever happens in whatever order: nobody waits longer than it may, one control plane at most takes its time, who
-        /// is disabled is never sent to, and who goes while others answer loses new connections at once. While the provider is
+        /// is disabled is never sent to, and who goes, or is another's, while others answer loses new connections at once. While the provider is
         /// paused, nobody goes whom it has; while it is being deleted, nobody waits longer for what it does not hear.
         #[test]
         fn holds_end_and_wishes_count(happenings in happenings()) {
@@ -888,6 +929,7 @@ mod tests {
                         Happening::Disable => machine.is_disabled = true,
                         Happening::Enable => machine.is_disabled = false,
                         Happening::Unselect => machine.is_selected = false,
+                        Happening::Take(is) => machine.taken_by = is.then(|| "other".to_owned()),
                         _ => {}
                     }
                 }
@@ -911,6 +953,13 @@ mod tests {
                     let released = decided.released.contains(&candidate.name);
                     if candidate.is_disabled {
                         prop_assert!(member.is_none_or(|member| member.duty != DutyWord::Serve), "{candidate:?}");
+                    }
+                    if candidate.taken_by.is_some() {
+                        prop_assert!(decided.theirs.contains(&candidate.name), "{candidate:?}");
+                        let had = before.iter().any(|before: &AssignedMember| before.name == candidate.name);
+                        prop_assert!(had || member.is_none(), "{candidate:?} comes: {decided:?}");
+                        let serves = member.is_some_and(|member| member.duty == DutyWord::Serve);
+                        prop_assert!(!serves || !situation.another_answers(&candidate.name), "{candidate:?}");
                     }
                     let Some(since) = candidate.going_since else { continue };
                     // It may be asked late, when it was the last one that answered until then.

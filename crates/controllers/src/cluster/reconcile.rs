@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use portcullis_kube_api::cluster::{
-    AssignedMember, Assignment, CLUSTER_LABEL, ClusterSpec, ClusterStatus, DutyWord, Endpoint, Flavour,
-    MachineSpec, MachineStatus, MemberStatus, Reference, TargetKind, is_moving_away, is_paused,
-    is_paused_itself,
+    AssignedMember, Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, DutyWord,
+    Endpoint, Flavour, MachineSpec, MachineStatus, MemberStatus, Reference, TargetKind, is_moving_away,
+    is_paused, is_paused_itself,
 };
 use serde_json::json;
 use tracing::info;
@@ -18,7 +18,9 @@ use super::asked;
 use super::conditions::{EndpointLook, InfrastructureLook};
 use super::controller::Context;
 use super::endpoints::{Flow, Place, flow};
-use super::found::{Made, Makers, Shelved, Surroundings, is_assigned, made_for, not_changed, references};
+use super::found::{
+    Made, Makers, Shelved, Surroundings, is_assigned, kind_not_changed, made_for, not_changed, references,
+};
 use super::kinds::Lack;
 use super::marks::Hold;
 use super::membership::{Candidate, Membership, Situation};
@@ -44,7 +46,10 @@ impl Context {
             self.unheard.forget(&key);
             return Ok(None);
         }
-        let clusters = Lack::none(self.clusters.shelf("cluster.x-k8s.io", "Cluster").await)?;
+        let clusters = match Lack::none(self.clusters.shelf("cluster.x-k8s.io", "Cluster").await) {
+            Ok(clusters) => clusters,
+            Err(why) => return self.stopped(&balancer, why).await,
+        };
         let cluster = |name: &str| clusters.as_ref().and_then(|shelf| shelf.get(&key.0, name));
         let named = cluster(&balancer.spec.cluster_name);
         if is_paused(&balancer, named.as_ref().map(|cluster| &cluster.0)) {
@@ -63,8 +68,9 @@ impl Context {
             clusters.as_ref().and_then(|clusters| clusters.unread(&key.0, &balancer.spec.cluster_name));
         if let Some(why) = unread.filter(|_| named.is_none() && !balancer.is_going()) {
             let what = format!("Cluster {}", balancer.spec.cluster_name);
-            self.tell_missing(&balancer, InfrastructureLook::Unread(what.clone(), why.clone())).await?;
-            return Err(format!("{what}: {why}"));
+            let unread = InfrastructureLook::Unread(what.clone(), why.clone());
+            let told = self.tell_missing(&balancer, unread).await;
+            return self.stopped(&balancer, told.err().unwrap_or_else(|| format!("{what}: {why}"))).await;
         }
         let makers = self.infrastructures(&balancer).await;
         // All that was made has the name of its Cluster on it, and would not be found by another. Machines of that come and go;
@@ -91,14 +97,18 @@ impl Context {
         if balancer.is_going() {
             return self.delete(&balancer, Some(&found.1)).await;
         }
+        let mut refused = Vec::new();
         if wrong.is_none() {
-            balancer = self.hold(balancer, &found.1).await?;
+            match self.hold(Arc::clone(&balancer), &found.1).await {
+                Ok(held) => balancer = held,
+                Err(why) => refused.push(self.itself_not_changed(&balancer, &why)),
+            }
         } else if is_paused(&balancer, Some(&found.1.0)) {
             self.unheard.forget(&key);
             self.tell_paused(&balancer, &[]).await?;
             return Ok(Some(PATIENCE));
         }
-        self.look_around(&balancer, found, makers, wrong).await
+        self.look_around(&balancer, found, makers, wrong, refused).await
     }
 
     /// The Cluster is not there: nothing is made.
@@ -111,10 +121,22 @@ impl Context {
             return self.delete(balancer, None).await;
         }
         // What is wrong there was told; two who tell would not come to rest.
-        makers?;
+        if let Err(why) = makers {
+            return self.stopped(balancer, why).await;
+        }
+        self.let_overdue_go(balancer).await;
         let name = balancer.spec.cluster_name.clone();
         self.tell_missing(balancer, InfrastructureLook::NoCluster(name)).await?;
         Ok(Some(PATIENCE))
+    }
+
+    /// It cannot be looked after for now, and nobody waits for that for ever.
+    async fn stopped(&self, balancer: &LoadBalancer, why: Failed) -> Result<Option<Duration>, Failed> {
+        // One that is paused is not asked for anything, and who cannot leave it is not let go.
+        if !is_paused_itself(balancer) {
+            self.let_overdue_go(balancer).await;
+        }
+        Err(why)
     }
 
     /// Looks at what belongs to it, and looks after it.
@@ -124,6 +146,7 @@ impl Context {
         cluster: Shelved<ClusterSpec, ClusterStatus>,
         makers: Result<Makers, Failed>,
         wrong: Option<InfrastructureLook>,
+        refused: Vec<String>,
     ) -> Result<Option<Duration>, Failed> {
         // What is wrong with what makes it was told; two who tell would not come to rest.
         let found = match makers {
@@ -131,7 +154,7 @@ impl Context {
             Err(why) => Err(why),
         };
         match found {
-            Ok((makers, around)) => self.look_after(balancer, &around, makers, wrong).await,
+            Ok((makers, around)) => self.look_after(balancer, &around, makers, wrong, refused).await,
             Err(why) => {
                 // A Cluster that goes waits for nothing that cannot be read, and nobody waits for it for ever.
                 if cluster.1.is_going() {
@@ -150,16 +173,22 @@ impl Context {
         around: &Surroundings,
         (main, others, infrastructure): Makers,
         wrong: Option<InfrastructureLook>,
+        mut refused: Vec<String>,
     ) -> Result<Option<Duration>, Failed> {
         let now = Timestamp::now();
-        self.note(balancer, &references(main.as_ref(), &others)).await?;
+        let noted = self.note(balancer, &references(main.as_ref(), &others)).await;
+        // What is not held until all of it is gone, or would not be found again, is not made.
+        let is_kept = noted.is_ok() && balancer.is_held_by(CLUSTER_FINALIZER);
+        refused.extend(noted.err().map(|why| self.itself_not_changed(balancer, &why)));
         let (balancer, machines, lack) = match self.machines_of(balancer).await {
             Ok(found) => found,
             Err(lack) => return self.tell_lack(balancer, lack).await,
         };
         let balancer = &balancer;
-        // What is wrong about what it is for changes nothing but who is there.
-        let wrong = wrong.or_else(|| Some(InfrastructureLook::UnknownKind(lack?.to_string())));
+        // What is wrong about what it is for, or is not known of that, changes nothing but who is there.
+        let undecided = || around.undecided.clone().map(InfrastructureLook::NoControlPlane);
+        let wrong =
+            wrong.or_else(|| Some(InfrastructureLook::UnknownKind(lack?.to_string()))).or_else(undecided);
         let is_placed = wrong.is_none();
         let infrastructure = wrong.unwrap_or(infrastructure);
         let found = machines.of(balancer.namespace());
@@ -174,7 +203,9 @@ impl Context {
             candidates.push(candidate);
             unread.push(why);
         }
-        if everything_goes && candidates.iter().all(|candidate| !candidate.is_selected) {
+        // Machines go with their Cluster, and it serves those who take them down. Nobody tells whether others ever go.
+        let waits = balancer.spec.target_kind().is_machine();
+        if everything_goes && candidates.iter().all(|candidate| !waits || !candidate.is_selected) {
             self.go_with_the_cluster(balancer).await?;
         }
         let drain = Duration::from_secs(asked::drain_seconds(&balancer.spec).into());
@@ -196,8 +227,8 @@ impl Context {
         let hold = holding(balancer, around, !all.is_empty());
         let (leaving, staying): (Vec<_>, Vec<_>) =
             found.iter().partition(|machine| membership.released.contains(machine.name()));
-        // What is not ours, and is not to be seen or changed, stands in the way of nothing else.
-        let mut refused = Vec::from_iter(around.unseen.clone());
+        // What is not to be seen or changed stands in the way of nothing else.
+        refused.extend(around.unseen.clone());
         let mark = async |machine: &Arc<Machine>, released: &BTreeSet<&String>, refused: &mut Vec<String>| {
             let marked = self.mark(&machines, machine, balancer.name(), &shown, released, hold).await;
             let why = marked.err()?;
@@ -226,8 +257,8 @@ impl Context {
         {
             refused.push(not_changed(plane, &why));
         }
-        let is_right = refusals.is_empty() && is_placed;
-        let asked = self.ask(&swap, around, is_right, &mut released, &mut refused).await?;
+        let is_right = refusals.is_empty() && is_placed && is_kept;
+        let asked = self.ask(&swap, around, is_right, &mut released, &mut refused).await;
         // The endpoint came from above just now: the provider hears of the load balancer that has it.
         let Some(endpoint) = asked else { return Ok(None) };
         for machine in leaving {
@@ -260,16 +291,21 @@ impl Context {
         &self,
         swap: &Swap<'_>,
         around: &Surroundings,
-        is_right: bool,
+        mut is_right: bool,
         released: &mut BTreeSet<&String>,
         refused: &mut Vec<String>,
-    ) -> Result<Option<EndpointLook>, Failed> {
+    ) -> Option<EndpointLook> {
         let Swap { balancer, main, others, membership, everything_goes, .. } = *swap;
         let mut endpoint = EndpointLook::NotAsked;
         if is_right {
-            let spread = self.spread_endpoint(balancer, around, main, refused).await?;
-            let Some(spread) = spread else { return Ok(None) };
-            endpoint = spread;
+            match self.spread_endpoint(balancer, around, main, refused).await {
+                Ok(spread) => endpoint = spread?,
+                // It has none, and what makes it would make what clients would not find.
+                Err(why) => {
+                    refused.push(self.itself_not_changed(balancer, &why));
+                    (endpoint, is_right) = (EndpointLook::Unknown, false);
+                }
+            }
         }
         // What is paused is not asked for anything: the time of who is to leave starts when it can.
         if let Some(made) = main.filter(|(_, made)| !is_paused_itself(made)) {
@@ -281,7 +317,7 @@ impl Context {
                     everything_goes || membership.overdue.contains(*name) || has_heard(made, membership, name)
                 });
                 self.let_overdue_go(balancer).await;
-                return Ok(Some(endpoint));
+                return Some(endpoint);
             }
         }
         self.unheard.forget(&key(balancer));
@@ -298,7 +334,12 @@ impl Context {
             };
             refused.extend(self.unmark(balancer, &TargetKind::default(), is_left).await);
         }
-        Ok(Some(endpoint))
+        Some(endpoint)
+    }
+
+    /// What is told when the load balancer itself could not be written.
+    fn itself_not_changed(&self, balancer: &LoadBalancer, why: &str) -> String {
+        kind_not_changed(&self.balancers.resource().kind, balancer.name(), why)
     }
 
     /// Notes what is asked to make it before that hears of it: once its reference is changed, nothing else tells what it was.

@@ -52,6 +52,32 @@ impl Lab {
         Lab { carrier, client, backends }
     }
 
+    /// Which of the members it is: it has an address by that.
+    fn number(&self, name: &str) -> usize {
+        self.backends.keys().position(|known| known == name).unwrap()
+    }
+
+    /// Counts from now on who is sent to a member, also where nobody answers any more: a connection that goes to another after that is
+    /// late, and none that fails.
+    pub(crate) fn count_tries(&self, name: &str) {
+        let number = self.number(name);
+        self.carrier.nft(&format!(
+            "table ip tries {{
+                chain member-{number} {{
+                    type filter hook output priority 0;
+                    ip daddr 10.9.{number}.2 tcp flags & (syn | ack) == syn counter
+                }}
+            }}"
+        ));
+    }
+
+    /// How many tries were counted.
+    pub(crate) fn tries(&self, name: &str) -> u64 {
+        let counted = self.carrier.run(&format!("nft list chain ip tries member-{}", self.number(name)));
+        let mut words = counted.split_whitespace().skip_while(|word| *word != "packets");
+        words.nth(1).unwrap().parse().unwrap()
+    }
+
     /// As when a machine is taken away: nobody gets a word from it any more.
     pub(crate) fn end(&mut self, name: &str) {
         let running = self.backends.get_mut(name).unwrap();
@@ -276,8 +302,7 @@ pub(crate) fn listeners() -> Value {
 
 /// A Machine whose infrastructure stays until the test has taken it away.
 pub(crate) fn machine(scene: &Scene, lab: &Lab, name: &str) {
-    let number = lab.backends.keys().position(|known| known == name).unwrap();
-    scene.control_plane("c", "lb", name, &format!("10.9.{number}.2"));
+    scene.control_plane("c", "lb", name, &format!("10.9.{}.2", lab.number(name)));
     scene.patch("labmachine", name, &json!({"metadata": {"finalizers": ["lab/machine"]}}));
 }
 

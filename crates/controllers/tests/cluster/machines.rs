@@ -68,6 +68,9 @@ async fn a_roll_refuses_nobody() {
         scene.until("its infrastructure goes", || {
             scene.get("labmachine", old)["metadata"].get("deletionTimestamp").is_some()
         });
+        for name in [*old, new] {
+            lab.count_tries(name);
+        }
         lab.end(old);
         assert_eq!(scene.annotation(old, "loadbalancer.cluster.x-k8s.io/status").as_deref(), Some("removed"));
         assert!(held.get_mut(*old).unwrap().has_ended(), "its time was over");
@@ -84,6 +87,10 @@ async fn a_roll_refuses_nobody() {
         load.until(begin + number * 3_400);
         scene.patch("labmachine", old, &json!({"metadata": {"finalizers": null}}));
         scene.until("it is gone", || scene.get("machine", old) == Value::Null);
+        scene.until("who is there is sent to", || lab.tries(new) > 0);
+    }
+    for old in old {
+        assert_eq!(lab.tries(old), 0, "nobody was sent to {old} once it had left, nor late to another");
     }
     let made = load.count() - begin;
     assert!(made >= 10_000, "{made} connections while machines came and went");

@@ -245,6 +245,51 @@ async fn other_kinds_can_be_members() {
     assert!(!annotations.contains("hook"), "nothing holds a Pod: {annotations}");
 }
 
+/// A selector may match more than is of the Cluster: Machines of another are no members, and nobody waits for them, or for what is no
+/// Machine, when the Cluster goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn with_its_cluster_one_goes_whoever_else_its_selector_matches() {
+    let scene = Scene::new("members-goes");
+    scene.cluster("c", json!({}), json!({}));
+    scene.cluster("d", json!({}), json!({}));
+    scene.machine("d", "theirs", "10.0.0.8", json!({"role": "ingress"}));
+    scene.machine("c", "ours", "10.0.0.9", json!({"role": "ingress"}));
+    scene.apply(json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "web"}]},
+    }));
+    let status = json!({"status": {"podIP": "10.1.0.1", "podIPs": [{"ip": "10.1.0.1"}]}}).to_string();
+    scene.kubectl(&["patch", "pod", "web", "--subresource=status", "--type=merge", "-p", &status]);
+    let pods = json!({
+        "targetKind": {"apiGroup": "", "kind": "Pod"}, "selector": {"matchLabels": {"app": "web"}},
+        "listeners": [{"port": 80}],
+    });
+    let (here, there) = ("goes", "stays");
+    for (cluster, name) in [("c", here), ("d", there)] {
+        let machines =
+            json!({"selector": {"matchLabels": {"role": "ingress"}}, "listeners": [{"port": 443}]});
+        scene.balancer(cluster, name, machines);
+    }
+    scene.balancer("c", "pods", pods);
+    let _running = scene.look_after().await;
+    scene.until("each has its own", || {
+        scene.assigned(here) == ["ours Serve"] && scene.assigned(there) == ["theirs Serve"]
+    });
+    scene.until("others can be members, too", || scene.assigned("pods") == ["web Serve"]);
+    for (name, member) in [(here, "ours"), (there, "theirs"), ("pods", "web")] {
+        scene.report(name, "198.51.100.1", &[(member, "active")]);
+        scene.until("nobody is anybody else's", || {
+            scene.condition(name, "MembersUpToDate").0 == "True UpToDate"
+        });
+    }
+    scene.kubectl(&["delete", "cluster", "c", "--wait=false"]);
+    for name in [here, "pods"] {
+        scene.until("it goes with the Cluster", || scene.get("loadbalancer", name) == Value::Null);
+    }
+    assert!(scene.get("pod", "web").is_object() && scene.get("machine", "theirs").is_object());
+    assert_eq!(scene.assigned(there), ["theirs Serve"]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn control_planes_make_machines_that_are_held_from_the_start() {
     let scene = Scene::new("members-plane");

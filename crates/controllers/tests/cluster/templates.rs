@@ -162,6 +162,48 @@ async fn every_kind_has_a_template() {
     }
 }
 
+/// It is for the control plane before the Cluster says so, as when who makes it is killed in between: what makes it never hears of it
+/// without the endpoint that the Cluster has.
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_for_the_control_plane_before_that_is_said() {
+    let scene = Scene::new("templates-between");
+    let endpoint = json!({"host": "api.example.com", "port": 443});
+    let named = json!({"annotations": {TEMPLATE: "bare"}});
+    scene.cluster("c", named, json!({"controlPlaneEndpoint": endpoint}));
+    scene.control_plane("c", "c", "one", "10.0.0.1");
+    scene.until("the Machine has its address", || {
+        scene.get("machine", "one")["status"]["addresses"][0]["address"] == "10.0.0.1"
+    });
+    scene.maker("c");
+    let reference =
+        json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "LabBalancer", "name": "c"});
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancer",
+        "metadata": {
+            "name": "c", "labels": {"cluster.x-k8s.io/cluster-name": "c"}, "annotations": {TEMPLATE: "bare"},
+        },
+        "spec": {"clusterName": "c", "infrastructureRef": reference},
+    }));
+    let _looking = scene.look_after().await;
+    scene.until("it is asked for", || scene.assigned("c") == ["one Serve"]);
+    let is_asked_once = || {
+        let made = scene.get("labbalancer", "c");
+        assert_eq!(made["spec"]["assignment"]["endpoint"], endpoint);
+        assert_eq!(made["metadata"]["generation"], 2, "what it was asked for first is all it was asked for");
+    };
+    is_asked_once();
+    scene.apply(json!({
+        "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "LoadBalancerTemplate",
+        "metadata": {"name": "bare"}, "spec": {"template": {"spec": {}}},
+    }));
+    let _making = make(&scene).await;
+    scene.until("the Cluster says so", || {
+        scene.get("cluster", "c")["metadata"]["annotations"]["portcullis.dev/control-plane-load-balancer"]
+            == "c"
+    });
+    is_asked_once();
+}
+
 /// What is wrong with a template is told where somebody looks for it, once, and put right it counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mistake_is_told() {

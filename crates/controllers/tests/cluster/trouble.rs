@@ -269,6 +269,37 @@ async fn a_machine_has_one_load_balancer() {
     scene.until("it has them when the first is gone", || scene.assigned("second").len() == 2);
 }
 
+/// Somebody writes on a Machine that it is another's: it leaves the one that it was of, comes to the other, and says so from then on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_goes_over_to_another_load_balancer() {
+    let scene = two("trouble-over");
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    let both = [("one", "active"), ("two", "active")];
+    scene.report("lb", "198.51.100.1", &both);
+    scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    let selector = json!({"matchLabels": {"loadbalancer.cluster.x-k8s.io/name": "lb"}});
+    scene.balancer("c", "second", json!({"selector": selector, "drainTimeoutSeconds": 600}));
+    scene.until("the second one is told", || {
+        scene.condition("second", "MembersUpToDate").0 == "False MemberOfAnother"
+    });
+    let member = "loadbalancer.cluster.x-k8s.io/member";
+    scene.kubectl(&["annotate", "machine", "one", "--overwrite", &format!("{member}=second")]);
+    scene.until("it comes to the other", || scene.assigned("second") == ["one Serve"]);
+    scene.until("and leaves the one", || scene.assigned("lb") == ["one Leave", "two Serve"]);
+    scene.until("both hold it", || scene.is_held("one", "lb") && scene.is_held("one", "second"));
+    scene.report("second", "198.51.100.2", &[("one", "active")]);
+    let status = || scene.annotation("one", "loadbalancer.cluster.x-k8s.io/status");
+    scene.until("it is the other's", || status().as_deref() == Some("active"));
+    let (state, message) = scene.condition("lb", "MembersUpToDate");
+    assert!(state == "False MemberOfAnother" && message.contains("one is a member of second"), "{message}");
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
+    scene.until("it has left", || scene.assigned("lb") == ["two Serve"] && !scene.is_held("one", "lb"));
+    assert!(scene.is_held("one", "second"));
+    assert_eq!(scene.annotation("one", member).as_deref(), Some("second"));
+    assert_eq!(status().as_deref(), Some("active"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn at_rest_nothing_is_written() {
     let scene = two("trouble-rest");
@@ -340,6 +371,16 @@ async fn what_makes_one_does_not_make_another() {
         "its address is another's"
     );
     assert_eq!(scene.get("labbalancer", "lb")["spec"]["assignment"]["loadBalancer"], "lb");
+    // That one goes by force, and nobody hears anything of what made it.
+    scene.kubectl(&["annotate", BALANCERS, "lb", "cluster.x-k8s.io/paused="]);
+    scene.until("nothing is done for it", || scene.condition("lb", "Paused").0 == "True Paused");
+    scene.patch("labbalancer", "lb", &json!({"metadata": {"ownerReferences": null}}));
+    scene.kubectl(&["delete", BALANCERS, "lb", "--wait=false"]);
+    scene.patch(BALANCERS, "lb", &json!({"metadata": {"finalizers": null}}));
+    scene.until("it is nobody's then", || {
+        scene.get("labbalancer", "lb")["spec"]["assignment"]["loadBalancer"] == "second"
+    });
+    scene.until("all is well", || scene.condition("second", "InfrastructureReady").0 == "True Made");
 }
 
 /// A kind that nobody here may see, and what names one of it.
@@ -563,6 +604,68 @@ async fn a_machine_that_may_not_be_changed() {
         .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name])
         .unwrap();
     scene.until("it becomes one when it may", || scene.assigned("lb") == ["new Serve", "two Serve"]);
+    scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
+}
+
+/// A load balancer that is itself not to be changed says so, and Machines come and go all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_load_balancer_that_may_not_be_changed() {
+    let scene = two("trouble-itself");
+    let running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    drop(running);
+    // It is to belong to its Cluster, and to have an endpoint.
+    scene.patch(BALANCERS, "lb", &json!({"metadata": {"ownerReferences": null}}));
+    let registration = "admissionregistration.k8s.io/v1";
+    let name = "trouble-itself-stays";
+    let named = format!("object.metadata.namespace == '{}'", scene.name);
+    let policy = json!({
+        "apiVersion": registration, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
+        "spec": {
+            "matchConstraints": {"resourceRules": [{
+                "apiGroups": ["loadbalancer.portcullis.dev"], "apiVersions": ["*"],
+                "resources": ["loadbalancers"], "operations": ["UPDATE"],
+            }]},
+            "matchConditions": [{"name": "these", "expression": named}],
+            "validations": [{"expression": "false", "message": "it stays as it is"}],
+        },
+    });
+    let binding = json!({
+        "apiVersion": registration, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
+        "spec": {"policyName": name, "validationActions": ["Deny"]},
+    });
+    for object in [policy, binding] {
+        scene.kubernetes.apply(&object.to_string()).unwrap();
+    }
+    let tried = ["annotate", BALANCERS, "lb", "example.com/tried=x", "--dry-run=server", "-n", scene.name];
+    scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    let _running = scene.look_after().await;
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
+    let (_, message) = scene.condition("lb", "Degraded");
+    assert!(
+        message.contains("LoadBalancer lb cannot be changed") && message.contains("it stays as it is"),
+        "{message}"
+    );
+    scene.control_plane("c", "lb", "three", "10.0.0.3");
+    scene.until("a new one joins", || scene.assigned("lb").contains(&"three Serve".to_owned()));
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("who goes leaves", || scene.assigned("lb")[0] == "one Leave");
+    scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active"), ("three", "active")]);
+    scene.until("and may go", || scene.get("machine", "one") == Value::Null);
+    assert!(scene.get("loadbalancer", "lb")["spec"].get("endpoint").is_none());
+    assert!(scene.get("labbalancer", "lb")["spec"]["assignment"].get("endpoint").is_none());
+    scene
+        .kubernetes
+        .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name])
+        .unwrap();
+    scene.until("it has all when that may be", || {
+        let found = scene.get("loadbalancer", "lb");
+        found["spec"]["endpoint"]["host"] == "198.51.100.1"
+            && found["metadata"]["ownerReferences"][0]["name"] == "c"
+    });
     scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
 }
 

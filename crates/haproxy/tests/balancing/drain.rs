@@ -254,8 +254,11 @@ fn who_leaves_may_be_asked_to_stay() {
 }
 
 pub(crate) fn kill(process: u32) {
-    let process = nix::unistd::Pid::from_raw(process.cast_signed());
-    nix::sys::signal::kill(process, nix::sys::signal::Signal::SIGKILL).unwrap();
+    signal(process, nix::sys::signal::Signal::SIGKILL);
+}
+
+pub(crate) fn signal(process: u32, signal: nix::sys::signal::Signal) {
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(process.cast_signed()), signal).unwrap();
 }
 
 /// With everything in its group.

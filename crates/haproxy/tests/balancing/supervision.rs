@@ -2,12 +2,13 @@
 
 use std::time::SystemTime;
 
+use nix::sys::signal::Signal;
 use portcullis_core::MemberState;
 use portcullis_haproxy::{Error, Settings};
 use portcullis_testkit::parts::Scratch;
 use portcullis_testkit::{eventually, processes_of};
 
-use crate::drain::kill;
+use crate::drain::{kill, signal};
 use crate::lab::{Lab, V4, backend, late, leaving, member, member_of, wanted, web};
 use portcullis_testkit::talk::{Backend, Held, ask};
 
@@ -36,6 +37,37 @@ fn haproxy_is_back_with_the_members_it_had() {
         ask(&lab.inside, V4, 80).unwrap();
     }
     assert_eq!(backends[0].served(), served);
+}
+
+/// Its master answers, and so does the kernel for it. Nobody serves all the same, and it is not ended for that.
+#[test]
+fn a_worker_that_hangs_is_not_counted_on_until_it_answers() {
+    let lab = Lab::new();
+    let _backend = backend(&lab.members[0]);
+    let mut proxy = lab.proxy();
+    let now = wanted(vec![web(vec![member(1)])]);
+    proxy.settle(&now);
+    let process = proxy.process();
+    let children = std::fs::read_to_string(format!("/proc/{process}/task/{process}/children")).unwrap();
+    let workers: Vec<u32> = children.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    for worker in &workers {
+        signal(*worker, Signal::SIGSTOP);
+    }
+    let mut said = None;
+    eventually("it is not counted on", || {
+        said = proxy.try_apply(&now, SystemTime::now()).err();
+        !proxy.is_there()
+    });
+    assert!(matches!(said, Some(Error::Silent { .. })), "{said:?}");
+    // Also when it is asked again: nothing but an answer is one.
+    assert!(proxy.try_apply(&now, SystemTime::now()).is_err() && !proxy.is_there());
+    for worker in &workers {
+        signal(*worker, Signal::SIGCONT);
+    }
+    eventually("it answers", || proxy.try_apply(&now, SystemTime::now()).is_ok());
+    assert!(proxy.is_there());
+    assert_eq!(proxy.process(), process);
+    eventually("and serves", || ask(&lab.inside, V4, 80).is_ok());
 }
 
 #[test]

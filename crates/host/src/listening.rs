@@ -58,7 +58,7 @@ impl Listeners {
         ] {
             match File::open(format!("/proc/thread-self/net/{file}")) {
                 Ok(file) if protocol == Protocol::SCTP => {
-                    sockets.extend(read_sctp(&io::read_to_string(file)?))
+                    sockets.extend(read_sctp(&io::read_to_string(file)?));
                 }
                 Ok(file) => sockets.extend(read(BufReader::new(file), protocol, first_any)?),
                 // A machine without IPv6, or SCTP, has no such file.

@@ -591,7 +591,7 @@ impl Controller {
         let any = |is: &dyn Fn(&str) -> bool| self.sites.iter().any(|(node, site)| is(node) && serves(site));
         let (any_up, any_has) = (any(&is_up), any(&|node| is_up(node) && has_one(node)));
         let asked = self.asked.get(name).and_then(|(_, version)| *version);
-        let has = addresses(service);
+        let (has, is_filtered) = (addresses(service), self.settings.mode == Mode::Filter);
         self.sites
             .iter()
             .filter(|(node, _)| (!any_up || is_up(node)) && (!any_has || has_one(node)))
@@ -599,8 +599,8 @@ impl Controller {
                 let up_to = site.report.datapath.up_to;
                 let share = site.share(name, service)?;
                 let knows = match site.since.get(name) {
-                    // What it has it has by packet filters that were set for it.
-                    Some(None) => share.addresses.iter().all(|address| has.contains(address)),
+                    // What it has it has by packet filters that were set for it. Where others serve, that comes first.
+                    Some(None) => !is_filtered || share.addresses.iter().all(|address| has.contains(address)),
                     Some(since) => up_to >= *since,
                     None => true,
                 };

@@ -92,7 +92,7 @@ impl Context {
             None => balancer,
         };
         let Some(found) = clusters.clone().zip(counts) else {
-            return self.without_a_cluster(&balancer, makers).await;
+            return self.without_a_cluster(&balancer, makers, wrong).await;
         };
         if balancer.is_going() {
             return self.delete(&balancer, Some(&found.1)).await;
@@ -116,6 +116,7 @@ impl Context {
         &self,
         balancer: &LoadBalancer,
         makers: Result<Makers, Failed>,
+        wrong: Option<InfrastructureLook>,
     ) -> Result<Option<Duration>, Failed> {
         if balancer.is_going() {
             return self.delete(balancer, None).await;
@@ -125,7 +126,10 @@ impl Context {
             return self.stopped(balancer, why).await;
         }
         self.let_overdue_go(balancer).await;
-        let name = balancer.spec.cluster_name.clone();
+        let mut name = balancer.spec.cluster_name.clone();
+        if let Some(InfrastructureLook::OtherCluster { named, .. }) = wrong {
+            name = format!("{name}, for which it was made ({named} needs a LoadBalancer of its own)");
+        }
         self.tell_missing(balancer, InfrastructureLook::NoCluster(name)).await?;
         Ok(Some(PATIENCE))
     }
@@ -246,7 +250,9 @@ impl Context {
         let main = main.as_ref();
         let swap =
             Swap { balancer, main, others: &others, membership: &membership, serves, everything_goes, now };
+        let before = refused.len();
         let others_done = self.retire(&swap, situation, &mut again, &mut refused).await;
+        let others_hear = refused.len() == before;
         let mut released: BTreeSet<&String> = membership
             .released
             .iter()
@@ -258,7 +264,7 @@ impl Context {
             refused.push(not_changed(plane, &why));
         }
         let is_right = refusals.is_empty() && is_placed && is_kept;
-        let asked = self.ask(&swap, around, is_right, &mut released, &mut refused).await;
+        let asked = self.ask(&swap, around, is_right, others_hear, &mut released, &mut refused).await;
         // The endpoint came from above just now: the provider hears of the load balancer that has it.
         let Some(endpoint) = asked else { return Ok(None) };
         for machine in leaving {
@@ -292,6 +298,7 @@ impl Context {
         swap: &Swap<'_>,
         around: &Surroundings,
         mut is_right: bool,
+        others_hear: bool,
         released: &mut BTreeSet<&String>,
         refused: &mut Vec<String>,
     ) -> Option<EndpointLook> {
@@ -320,7 +327,12 @@ impl Context {
                 return Some(endpoint);
             }
         }
-        self.unheard.forget(&key(balancer));
+        if others_hear {
+            self.unheard.forget(&key(balancer));
+        } else {
+            // What made it before takes no wish, and nobody waits for that for ever.
+            self.let_overdue_go(balancer).await;
+        }
         // Machines that were members while Machines were are none any more, and nobody else would take off what holds them. Who is
         // still sent to is held.
         if !balancer.spec.target_kind().is_machine() {

@@ -487,6 +487,7 @@ impl Agent {
     async fn sync_all(&mut self) -> Result<BTreeSet<String>, datapath::Error> {
         let names: Vec<Name> = self.services.names().cloned().collect();
         let (mut all, mut placed) = (Vec::new(), HashMap::new());
+        self.left_out.clear();
         for name in names {
             let frontends = self.frontends(&name, &self.addresses(&name));
             let places: Vec<Place> = frontends.iter().map(Frontend::place).collect();

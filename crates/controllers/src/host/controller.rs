@@ -99,6 +99,8 @@ struct Written {
     on: Option<u64>,
     /// What it was, as a number.
     patch: u64,
+    /// How often Services had been listed by then.
+    lists: u32,
 }
 
 struct Controller {
@@ -129,7 +131,8 @@ struct Controller {
     undone: HashMap<Name, Vec<Instant>>,
     /// What Services ask for, as a number, and by which version they came to do so.
     asked: HashMap<Name, (u64, Option<u64>)>,
-    /// The newest version of a Service of ours that the watch told of since Services were listed.
+    /// How often Services were listed, and the newest version of one of ours that came about since.
+    lists: u32,
     newest: Option<u64>,
     /// What was said last, of ports and of what is wrong.
     said: HashMap<Name, Said>,
@@ -222,6 +225,7 @@ impl HostController {
             written: HashMap::new(),
             undone: HashMap::new(),
             asked: HashMap::new(),
+            lists: 0,
             newest: None,
             said: HashMap::new(),
             writing: 0,
@@ -271,8 +275,10 @@ impl Controller {
                 // What was listed came to be so while nobody looked.
                 let is_seen = matches!(event, Event::Apply(_) | Event::Delete(_));
                 let seen = event_version(&event).filter(|_| is_seen);
-                if matches!(event, Event::Init) {
-                    self.newest = None;
+                match event {
+                    Event::Init => self.newest = None,
+                    Event::InitDone => self.lists = self.lists.wrapping_add(1),
+                    _ => {}
                 }
                 let others =
                     |service: &Service| (!is_ours(service)).then(|| claim_of_others(service)).flatten();
@@ -296,14 +302,16 @@ impl Controller {
             Heard::Here(all) => {
                 for (node, report) in all {
                     self.here.insert(node.clone());
-                    changed.extend(self.take_site(node, report));
+                    changed.extend(self.take_site(node, report, true));
                 }
             }
             Heard::Report(event) => {
+                // Who wrote what was listed may not be there any more.
+                let is_new = matches!(event, Event::Apply(_));
                 for news in self.reports.take(event, |_| true) {
                     let before = news.before.as_deref().and_then(NodeReport::read);
                     let before = before.map(|(node, _)| node.to_owned());
-                    changed.extend(self.take_report(&news.name, before));
+                    changed.extend(self.take_report(&news.name, before, is_new));
                 }
             }
             Heard::Node(event) => {
@@ -322,7 +330,7 @@ impl Controller {
                 let concerned = self.endpoints.take(event);
                 changed.extend(concerned.into_iter().filter(|name| self.services.get(name).is_some()));
             }
-            Heard::Wrote(Written { name, on, patch }, outcome) => {
+            Heard::Wrote(Written { name, on, patch, lists }, outcome) => {
                 self.busy.remove(&name);
                 self.writing -= 1;
                 match outcome {
@@ -334,6 +342,10 @@ impl Controller {
                         let now = (patch, number(&addresses_of(&service)));
                         self.written.insert(Arc::clone(&name), now);
                         let version = version(&*service);
+                        // What changed nothing has the version that it had.
+                        if lists == self.lists && version > on {
+                            self.saw(version);
+                        }
                         let before = self.services.get(&name).cloned();
                         self.services.wrote(*service);
                         changed.extend(self.claim(&name, before.as_deref(), version, true));
@@ -377,7 +389,7 @@ impl Controller {
         told && self.endpoints.is_complete()
     }
 
-    /// Takes in that the watch told of this version: whatever was not seen before came before it.
+    /// Takes in that this version came about: whatever was not seen came before it.
     fn saw(&mut self, version: Option<u64>) {
         if self.newest.is_none() {
             for since in self.sites.values_mut().flat_map(|site| site.since.values_mut()) {
@@ -452,7 +464,7 @@ impl Controller {
     }
 
     /// Takes in what a node told of itself.
-    fn take_report(&mut self, object: &Name, before: Option<String>) -> BTreeSet<Name> {
+    fn take_report(&mut self, object: &Name, before: Option<String>, is_new: bool) -> BTreeSet<Name> {
         let told = self.reports.get(object).cloned();
         let told = told.as_deref().and_then(NodeReport::read).map(|(node, report)| (node.to_owned(), report));
         let mut changed = BTreeSet::new();
@@ -473,12 +485,12 @@ impl Controller {
             }
             None => return changed,
         };
-        changed.extend(self.take_site(node, report));
+        changed.extend(self.take_site(node, report, is_new));
         changed
     }
 
-    /// A node has this.
-    fn take_site(&mut self, node: String, report: NodeReport) -> BTreeSet<Name> {
+    /// A node has this, as it told just now or some time ago.
+    fn take_site(&mut self, node: String, report: NodeReport, is_new: bool) -> BTreeSet<Name> {
         let mut changed = BTreeSet::new();
         let here = Here {
             interfaces: interfaces(&report),
@@ -502,8 +514,8 @@ impl Controller {
         let mut since = HashMap::new();
         for service in self.services.values() {
             claims.set(&name(service), Some(claim(service)));
-            // Who had what it gets may have left while nobody looked.
-            since.insert(name(service), self.newest);
+            // Who had what it gets may have left since, while nobody looked.
+            since.insert(name(service), version(&**service).filter(|_| is_new));
         }
         for (name, claim) in self.others.all() {
             claims.set(name, Some(claim.clone()));
@@ -551,7 +563,7 @@ impl Controller {
     /// What is to be said of a Service.
     fn verdict(&mut self, name: &Name, service: &Service) -> Verdict {
         let mut given = self.given(name, service);
-        let is_behind = |one: &Given<'_>| !one.share.addresses.is_empty() && !one.knows;
+        let is_behind = |one: &Given<'_>| !one.is_aside && !one.share.addresses.is_empty() && !one.knows;
         let counts = self.settings.mode != Mode::None && limits(service);
         if !counts || !given.iter().any(is_behind) {
             let verdict = verdict(service, self.settings.mode, &given);
@@ -581,8 +593,8 @@ impl Controller {
         });
     }
 
-    /// What nodes give a Service. Nodes that are not ready, or have no endpoint where they would send to no other, count only if no
-    /// other node has an address for it.
+    /// What nodes give a Service. Nodes that are not ready, or have no endpoint where they would send to no other, are left aside if
+    /// another node has an address for it.
     fn given(&self, name: &Name, service: &Service) -> Vec<Given<'_>> {
         let is_up = |node: &str| self.nodes.get(node).is_none_or(|node| is_ready(node));
         let local = service.spec.as_ref().is_some_and(is_local);
@@ -594,22 +606,21 @@ impl Controller {
         let (has, is_filtered) = (addresses(service), self.settings.mode == Mode::Filter);
         self.sites
             .iter()
-            .filter(|(node, _)| (!any_up || is_up(node)) && (!any_has || has_one(node)))
             .filter_map(|(node, site)| {
                 let up_to = site.report.datapath.up_to;
                 let share = site.share(name, service)?;
-                let knows = match site.since.get(name) {
-                    // What it has it has by packet filters that were set for it. Where others serve, that comes first.
-                    Some(None) => !is_filtered || share.addresses.iter().all(|address| has.contains(address)),
-                    Some(since) => up_to >= *since,
-                    None => true,
-                };
+                let since = site.since.get(name);
+                // What it has it has by packet filters that were set for it. Where others serve, that comes first.
+                let has_all = || share.addresses.iter().all(|address| has.contains(address));
+                let is_unseen = since == Some(&None) && is_filtered && !has_all();
                 Some(Given {
                     node,
                     share,
                     settings: site.report.settings.as_ref().filter(|_| !site.looks_after(service)),
                     datapath: &site.report.datapath,
-                    knows: knows && up_to >= asked,
+                    knows: !is_unseen && up_to >= asked.max(since.copied().flatten()),
+                    is_unseen,
+                    is_aside: (any_up && !is_up(node)) || (any_has && !has_one(node)),
                     missing: site.claims.missing(name),
                     started_anew: self.nodes.get(node).is_some_and(|node| started_anew(node, &site.report)),
                     is_late: false,
@@ -650,7 +661,7 @@ impl Controller {
             info!(service = %name, addresses = ?verdict.addresses, "its status would be written");
             return;
         }
-        if self.is_not_kept(name, &patch) {
+        if !verdict.is_unseen && self.is_not_kept(name, &patch) {
             return;
         }
         if let Some(pause) = self.pause(name, &service) {
@@ -685,8 +696,12 @@ impl Controller {
         let (namespace, object) = name.split_once('/').unwrap_or_default();
         let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
         let (sender, object) = (self.heard.clone(), object.to_owned());
-        let written =
-            Written { name: Arc::clone(name), on: decided_on(&patch), patch: number(&untimed(&patch)) };
+        let written = Written {
+            name: Arc::clone(name),
+            on: decided_on(&patch),
+            patch: number(&untimed(&patch)),
+            lists: self.lists,
+        };
         self.writing += 1;
         tokio::spawn(async move {
             let patch = Patch::Strategic(patch);

@@ -37,6 +37,10 @@ pub(super) struct Given<'a> {
     pub(super) started_anew: bool,
     /// Whether they should know by now, and do not.
     pub(super) is_late: bool,
+    /// Whether it is not known by what version it came to get these addresses, and thus not whether they know.
+    pub(super) is_unseen: bool,
+    /// Whether its addresses do not count, since others' are better.
+    pub(super) is_aside: bool,
 }
 
 /// What is to be said of a Service.
@@ -54,6 +58,8 @@ pub(super) struct Verdict {
     pub(super) enforcement: Kept,
     /// Whether more is to be said once the packet filters of a node know of it.
     pub(super) waits: bool,
+    /// Whether it waits for them to know of a version that has to come yet: what is said of it is said anew, which makes one.
+    pub(super) is_unseen: bool,
 }
 
 /// Who serves an address.
@@ -83,7 +89,9 @@ pub(super) enum Kept {
 }
 
 /// What is to be said of a Service, by what all nodes give it.
-pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Verdict {
+pub(super) fn verdict(service: &Service, mode: Mode, all: &[Given<'_>]) -> Verdict {
+    let given: Vec<Given<'_>> = all.iter().filter(|one| !one.is_aside).cloned().collect();
+    let given = given.as_slice();
     // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
     let waiting = (mode == Mode::Filter && limits(service)).then(|| claim(service));
     let mut reached = BTreeSet::new();
@@ -121,9 +129,10 @@ pub(super) fn verdict(service: &Service, mode: Mode, given: &[Given<'_>]) -> Ver
         }
     }
     let assigned = assigned(service, mode, given, &reached, &waits);
-    let enforcement = enforcement(service, mode, given);
+    let enforcement = enforcement(service, mode, given, &open_external_ips(service, mode, all));
+    let is_unseen = waiting.is_some() && given.iter().any(|one| one.is_unseen);
     let waits = !waits.is_empty() || !settling.is_empty() || enforcement == Kept::NotYet;
-    Verdict { addresses: reached, servers, settling, assigned, enforcement, waits }
+    Verdict { addresses: reached, servers, settling, assigned, enforcement, waits, is_unseen }
 }
 
 impl Given<'_> {
@@ -181,7 +190,7 @@ fn assigned(
     }
     if let Some((one, ports)) = left_out(service, given, true).next() {
         let message = format!(
-            "Node {} needs {} itself (host.reservedPorts, or a program listens there), which this Service has as node ports: they do not lead to it there. Use others.",
+            "Node {} needs {} itself (host.reservedPorts), which this Service has as node ports: they do not lead to it there. Use others.",
             one.node,
             ports.join(", ")
         );
@@ -286,17 +295,16 @@ fn list(addresses: &BTreeSet<IpAddr>) -> String {
 }
 
 /// Whether the ranges of a Service keep anybody out, at all addresses where it is reached.
-fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>]) -> Kept {
+fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>], open: &BTreeSet<IpAddr>) -> Kept {
     let serving: Vec<&Given<'_>> = given.iter().filter(|one| !one.share.addresses.is_empty()).collect();
     if !limits(service) {
         return Kept::Nothing;
     }
     let not = |why: String| Kept::Said(Enforcement::Not(why));
-    let open = open_external_ips(service, mode, given);
     if !open.is_empty() {
         return not(format!(
             "Its addresses in spec.externalIPs, {}, let everybody in: kube-proxy serves them without a look at source ranges. Remove them.",
-            list(&open)
+            list(open)
         ));
     }
     if serving.is_empty() {
@@ -458,7 +466,10 @@ impl Verdict {
         }
         let mut conditions = Vec::new();
         let (is, reason, message) = &self.assigned;
-        let said = condition(service, *is, reason, message, now);
+        let mut said = condition(service, *is, reason, message, now);
+        if self.is_unseen {
+            said.last_transition_time = now.clone();
+        }
         if host::assigned(service) != Some(&said) {
             conditions.push(json!(said));
         }
@@ -550,8 +561,18 @@ mod tests {
 
     fn given<'a>(share: &'a Share, datapath: &'a NodeDatapath, knows: bool) -> Given<'a> {
         let missing = Vec::new();
-        let (started_anew, is_late) = (false, false);
-        Given { node: "a", share, settings: None, datapath, knows, missing, started_anew, is_late }
+        Given {
+            node: "a",
+            share,
+            settings: None,
+            datapath,
+            knows,
+            missing,
+            started_anew: false,
+            is_late: false,
+            is_unseen: false,
+            is_aside: false,
+        }
     }
 
     fn datapath(mode: &str) -> NodeDatapath {
@@ -798,6 +819,30 @@ mod tests {
             assert_eq!(said(&[], both, mode, &one), "Nothing", "it lets everybody in");
         }
         assert!(said(ranges, both, Mode::None, &one).contains("192.0.2.7, 203.0.113.9"));
+        // A node whose addresses are not in the status filters there all the same.
+        let mut limited = service(ranges, &[]);
+        limited.spec.as_mut().unwrap().external_ips = Some(vec!["203.0.113.9".to_owned()]);
+        let (fine, other) = (datapath("filter"), share(&["203.0.113.9"], &[]));
+        let aside = Given { is_aside: true, ..given(&other, &fine, true) };
+        let found = verdict(&limited, Mode::Filter, &[given(&one, &fine, true), aside]);
+        assert_eq!(found.addresses, BTreeSet::from([ip("192.0.2.7")]));
+        assert!(matches!(found.enforcement, Kept::Said(Enforcement::By(_))), "{found:?}");
+    }
+
+    /// Who waits for a version that has to come yet brings it about, once a second at most.
+    #[test]
+    fn what_waits_for_a_version_makes_one() {
+        let (fine, one) = (datapath("filter"), share(&["192.0.2.7"], &[]));
+        let mut limited = service(&["10.0.0.0/8"], &[]);
+        let at = |second| Time(Timestamp::from_second(second).unwrap());
+        let unseen = Given { is_unseen: true, ..given(&one, &fine, false) };
+        let found = verdict(&limited, Mode::Filter, &[unseen]);
+        let patch = found.patch(&limited, &at(1)).unwrap();
+        limited.status = serde_json::from_value(patch["status"].clone()).unwrap();
+        assert_eq!(found.patch(&limited, &at(1)), None);
+        assert!(found.patch(&limited, &at(2)).is_some());
+        let seen = verdict(&limited, Mode::Filter, &[given(&one, &fine, false)]);
+        assert_eq!(seen.patch(&limited, &at(2)), None, "it is waited for");
     }
 
     #[test]

@@ -454,13 +454,18 @@ async fn who_leaves_unseen_leaves_nothing_open() {
     drop((controller, agent));
     scene.delete("open");
 
-    let _controller = scene.start_controller().await;
+    let controller = scene.start_controller().await;
     scene.wait_for_condition(
         "web",
         ASSIGNED,
         "False/Waiting: It waits for the packet filters of unseen-node",
     );
     assert_eq!(scene.addresses("web"), Vec::<String>::new());
+    let late = "False/NotEnforced: The packet filters of node unseen-node do not know what it asks for now";
+    scene.wait_for_condition("web", ENFORCED, late);
+    // Another controller has nothing else to say, and waits for no longer than the first.
+    drop(controller);
+    let _controller = scene.start_controller().await;
     let _agent = scene.start_agent().await;
     scene.wait_for_addresses("web", &[LAN, WAN]);
     scene.wait_for_condition("web", ENFORCED, "True/Enforced");

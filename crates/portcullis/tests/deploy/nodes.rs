@@ -160,6 +160,19 @@ fn refuses_what_nodes_need(chart: &[Value]) {
     {
         said(class, port, entries).unwrap_or_else(|refused| panic!("{port} {entries}: {refused}"));
     }
+    // What it has already is nobody's wish, and in the way of no other.
+    let had = |type_: &str, class: Option<&str>, note: &str| {
+        let service = json!({
+            "apiVersion": "v1", "kind": "Service",
+            "metadata": {"name": "had", "annotations": {"note": note}},
+            "spec": {"type": type_, "loadBalancerClass": class, "ports": [{"port": 80, "nodePort": 30022}]},
+        });
+        kubernetes.apply(&service.to_string()).unwrap();
+    };
+    had("NodePort", None, "its own");
+    had("LoadBalancer", ours, "its own");
+    had("LoadBalancer", ours, "another");
+    kubernetes.kubectl(&["delete", "service", "had"]).unwrap();
 }
 
 /// The rights of the overlay suffice for the router of a single node, whatever it is told, and for no other objects.

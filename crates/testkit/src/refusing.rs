@@ -20,7 +20,19 @@ impl<'a> Refusing<'a> {
         when: &str,
         words: &str,
     ) -> Self {
-        let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": operations, "resources": [resource]});
+        Self::of_group(kubernetes, name, (operations, "", resource), when, words)
+    }
+
+    /// The same of a resource of another group.
+    #[track_caller]
+    pub fn of_group(
+        kubernetes: &'a Kubernetes,
+        name: &str,
+        (operations, group, resource): (&[&str], &str, &str),
+        when: &str,
+        words: &str,
+    ) -> Self {
+        let rule = json!({"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": [resource]});
         let policy = json!({
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": "ValidatingAdmissionPolicy",

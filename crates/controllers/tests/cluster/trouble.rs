@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use portcullis_testkit::eventually_within;
 use portcullis_testkit::talk::ask;
+use portcullis_testkit::{Refusing, eventually_within};
 use serde_json::{Value, json};
 
 use crate::faults::held_by;
@@ -555,30 +555,14 @@ async fn a_control_plane_that_may_not_be_seen() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_may_not_be_changed() {
     let scene = two("trouble-machine");
-    let registration = "admissionregistration.k8s.io/v1";
-    let name = "trouble-machine-stays";
-    let named = format!("object.metadata.namespace == '{}' && object.metadata.name == 'new'", scene.name);
-    let policy = json!({
-        "apiVersion": registration, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["cluster.x-k8s.io"], "apiVersions": ["*"], "resources": ["machines"],
-                "operations": ["UPDATE"],
-            }]},
-            "matchConditions": [{"name": "this-one", "expression": named}],
-            "validations": [{
-                "expression": "!object.metadata.?annotations.orValue({}).exists(key, key.endsWith('/member'))",
-                "message": "nobody is a member here",
-            }],
-        },
-    });
-    let binding = json!({
-        "apiVersion": registration, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    for object in [policy, binding] {
-        scene.kubernetes.apply(&object.to_string()).unwrap();
-    }
+    let is_member = "object.metadata.?annotations.orValue({}).exists(key, key.endsWith('/member'))";
+    let when = format!(
+        "object.metadata.namespace == '{}' && object.metadata.name == 'new' && {is_member}",
+        scene.name
+    );
+    let machines = (&["UPDATE"][..], "cluster.x-k8s.io", "machines");
+    let refusing =
+        Refusing::of_group(&scene.kubernetes, "trouble-machine", machines, &when, "nobody is a member here");
     scene.control_plane("c", "lb", "new", "10.0.0.3");
     let tried = ["annotate", "machine", "new", "example.com/member=x", "--dry-run=server", "-n", scene.name];
     scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
@@ -599,10 +583,7 @@ async fn a_machine_that_may_not_be_changed() {
     scene.until("who goes leaves", || scene.assigned("lb") == ["one Leave", "two Serve"]);
     scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
     scene.until("and may go", || scene.get("machine", "one") == Value::Null);
-    scene
-        .kubernetes
-        .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name])
-        .unwrap();
+    drop(refusing);
     scene.until("it becomes one when it may", || scene.assigned("lb") == ["new Serve", "two Serve"]);
     scene.until("all is well", || scene.condition("lb", "Degraded").0 == "False AsExpected");
 }
@@ -618,27 +599,10 @@ async fn a_load_balancer_that_may_not_be_changed() {
     drop(running);
     // It is to belong to its Cluster, and to have an endpoint.
     scene.patch(BALANCERS, "lb", &json!({"metadata": {"ownerReferences": null}}));
-    let registration = "admissionregistration.k8s.io/v1";
-    let name = "trouble-itself-stays";
-    let named = format!("object.metadata.namespace == '{}'", scene.name);
-    let policy = json!({
-        "apiVersion": registration, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["loadbalancer.portcullis.dev"], "apiVersions": ["*"],
-                "resources": ["loadbalancers"], "operations": ["UPDATE"],
-            }]},
-            "matchConditions": [{"name": "these", "expression": named}],
-            "validations": [{"expression": "false", "message": "it stays as it is"}],
-        },
-    });
-    let binding = json!({
-        "apiVersion": registration, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    for object in [policy, binding] {
-        scene.kubernetes.apply(&object.to_string()).unwrap();
-    }
+    let when = format!("object.metadata.namespace == '{}'", scene.name);
+    let balancers = (&["UPDATE"][..], "loadbalancer.portcullis.dev", "loadbalancers");
+    let refusing =
+        Refusing::of_group(&scene.kubernetes, "trouble-itself", balancers, &when, "it stays as it is");
     let tried = ["annotate", BALANCERS, "lb", "example.com/tried=x", "--dry-run=server", "-n", scene.name];
     scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
     scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
@@ -657,10 +621,7 @@ async fn a_load_balancer_that_may_not_be_changed() {
     scene.until("and may go", || scene.get("machine", "one") == Value::Null);
     assert!(scene.get("loadbalancer", "lb")["spec"].get("endpoint").is_none());
     assert!(scene.get("labbalancer", "lb")["spec"]["assignment"].get("endpoint").is_none());
-    scene
-        .kubernetes
-        .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name])
-        .unwrap();
+    drop(refusing);
     scene.until("it has all when that may be", || {
         let found = scene.get("loadbalancer", "lb");
         found["spec"]["endpoint"]["host"] == "198.51.100.1"
@@ -761,4 +722,33 @@ async fn nobody_waits_for_ever_for_a_provider_that_takes_no_wish() {
     assert!(scene.is_held("two", "lb"), "who stays is held");
     allow(&scene, scene.name, may_ask, &[group], &["*"]);
     scene.until("it hears of it when it may", || scene.assigned("lb") == ["two Serve"]);
+}
+
+/// The same of one that made it before.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_ever_for_a_former_provider_that_takes_no_wish() {
+    let scene = two("trouble-former");
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"drainTimeoutSeconds": 0}}));
+    let _running = scene.look_after().await;
+    scene.until("both are members", || scene.assigned("lb").len() == 2);
+    scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
+    scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
+    let when = format!("object.metadata.namespace == '{}' && object.metadata.name == 'lb'", scene.name);
+    let makers = (&["UPDATE"][..], "infrastructure.cluster.x-k8s.io", "labbalancers");
+    let _refusing =
+        Refusing::of_group(&scene.kubernetes, "trouble-former", makers, &when, "it takes no wish");
+    let tried =
+        ["annotate", "labbalancer", "lb", "example.com/tried=x", "--dry-run=server", "-n", scene.name];
+    scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
+    scene.maker("other");
+    let group = "infrastructure.cluster.x-k8s.io";
+    let other = json!({"apiGroup": group, "kind": "LabBalancer", "name": "other"});
+    scene.patch(BALANCERS, "lb", &json!({"spec": {"infrastructureRef": other}}));
+    scene.until("the new one is asked", || scene.assigned("other") == ["one Serve", "two Serve"]);
+    scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
+    scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
+    let is_gone = || scene.get("machine", "one") == Value::Null;
+    eventually_within(Duration::from_secs(180), "it goes when its time is over", is_gone);
+    assert_eq!(scene.assigned("lb")[0], "one Serve", "the old one was not told");
+    assert!(scene.is_held("two", "lb"), "who stays is held");
 }

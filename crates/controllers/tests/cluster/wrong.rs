@@ -7,6 +7,7 @@ use std::time::Duration;
 use portcullis_controllers::cluster::{InfrastructureSettings, Infrastructures};
 use portcullis_core::{Members, Outcome, Owner, PlanView, Problem, Provider, Report, Target, Want};
 use portcullis_kube_api::cluster::{Kind, OvnLoadBalancerSpec};
+use portcullis_testkit::Refusing;
 use serde_json::{Value, json};
 
 use crate::scene::{Running, Scene, client};
@@ -433,30 +434,14 @@ async fn a_reference_that_was_taken_out() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_may_not_be_let_go() {
     let (scene, _running) = two("wrong-removal", 600).await;
-    let registration = "admissionregistration.k8s.io/v1";
-    let name = "wrong-removal-stays";
-    let named = format!("object.metadata.namespace == '{}' && object.metadata.name == 'one'", scene.name);
-    let policy = json!({
-        "apiVersion": registration, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": name},
-        "spec": {
-            "matchConstraints": {"resourceRules": [{
-                "apiGroups": ["cluster.x-k8s.io"], "apiVersions": ["*"], "resources": ["machines"],
-                "operations": ["UPDATE"],
-            }]},
-            "matchConditions": [{"name": "this-one", "expression": named}],
-            "validations": [{
-                "expression": "object.metadata.?annotations.orValue({}).exists(key, key.endsWith('/member'))",
-                "message": "everybody is a member here",
-            }],
-        },
-    });
-    let binding = json!({
-        "apiVersion": registration, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": name},
-        "spec": {"policyName": name, "validationActions": ["Deny"]},
-    });
-    for object in [policy, binding] {
-        scene.kubernetes.apply(&object.to_string()).unwrap();
-    }
+    let is_none = "!object.metadata.?annotations.orValue({}).exists(key, key.endsWith('/member'))";
+    let when = format!(
+        "object.metadata.namespace == '{}' && object.metadata.name == 'one' && {is_none}",
+        scene.name
+    );
+    let machines = (&["UPDATE"][..], "cluster.x-k8s.io", "machines");
+    let refusing =
+        Refusing::of_group(&scene.kubernetes, "wrong-removal", machines, &when, "everybody is a member here");
     let key = "loadbalancer.cluster.x-k8s.io/member-";
     let tried = ["annotate", "machine", "one", key, "--dry-run=server", "-n", scene.name];
     scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
@@ -471,10 +456,7 @@ async fn a_machine_that_may_not_be_let_go() {
     assert!(!scene.is_held("two", "lb"), "the other one is free");
     assert!(scene.is_held("one", "lb"));
     assert_ne!(scene.get("loadbalancer", "lb"), Value::Null);
-    scene
-        .kubernetes
-        .kubectl(&["delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", name])
-        .unwrap();
+    drop(refusing);
     scene.until("it goes when that may be", || scene.get("loadbalancer", "lb") == Value::Null);
     assert!(!scene.is_held("one", "lb"));
 }

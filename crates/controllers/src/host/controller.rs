@@ -330,35 +330,7 @@ impl Controller {
                 let concerned = self.endpoints.take(event);
                 changed.extend(concerned.into_iter().filter(|name| self.services.get(name).is_some()));
             }
-            Heard::Wrote(Written { name, on, patch, lists }, outcome) => {
-                self.busy.remove(&name);
-                self.writing -= 1;
-                match outcome {
-                    Ok(service) => {
-                        self.failures.remove(&name);
-                        if taken_back(&service).is_none() {
-                            self.given_up.remove(&name);
-                        }
-                        let now = (patch, number(&addresses_of(&service)));
-                        self.written.insert(Arc::clone(&name), now);
-                        let version = version(&*service);
-                        // What changed nothing has the version that it had.
-                        if lists == self.lists && version > on {
-                            self.saw(version);
-                        }
-                        let before = self.services.get(&name).cloned();
-                        self.services.wrote(*service);
-                        changed.extend(self.claim(&name, before.as_deref(), version, true));
-                    }
-                    // It is another one by now: what is told of it is decided on, now or when it is told.
-                    Err(kube::Error::Api(status)) if status.code == 409 => {
-                        if self.version(&name) > on {
-                            changed.insert(name);
-                        }
-                    }
-                    Err(problem) => self.failed(&name, &problem),
-                }
-            }
+            Heard::Wrote(written, outcome) => changed.extend(self.take_written(written, outcome)),
             Heard::Again(name) => {
                 self.busy.remove(&name);
                 changed.insert(name);
@@ -376,6 +348,46 @@ impl Controller {
             changed.extend(self.given_up.all().map(|(name, _)| Arc::clone(name)));
         }
         changed
+    }
+
+    /// Takes in what became of a status that was to be written.
+    fn take_written(
+        &mut self,
+        Written { name, on, patch, lists }: Written,
+        outcome: Result<Box<Service>, kube::Error>,
+    ) -> BTreeSet<Name> {
+        self.busy.remove(&name);
+        self.writing -= 1;
+        match outcome {
+            Ok(service) => {
+                self.failures.remove(&name);
+                if taken_back(&service).is_none() {
+                    self.given_up.remove(&name);
+                }
+                let now = (patch, number(&addresses_of(&service)));
+                self.written.insert(Arc::clone(&name), now);
+                let version = version(&*service);
+                // What changed nothing has the version that it had.
+                if lists == self.lists && version > on {
+                    self.saw(version);
+                }
+                let before = self.services.get(&name).cloned();
+                self.services.wrote(*service);
+                self.claim(&name, before.as_deref(), version, true)
+            }
+            // It is another one by now: what is told of it is decided on, now or when it is told.
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                if self.version(&name) > on {
+                    BTreeSet::from([name])
+                } else {
+                    BTreeSet::new()
+                }
+            }
+            Err(problem) => {
+                self.failed(&name, &problem);
+                BTreeSet::new()
+            }
+        }
     }
 
     /// The version of a Service that is known.

@@ -20,6 +20,7 @@ use super::asked::{
 use super::others::external_ips;
 
 /// What one node gives a Service.
+#[allow(clippy::struct_excessive_bools, reason = "each is known or not for itself")]
 #[derive(Clone, Debug)]
 pub(super) struct Given<'a> {
     /// The node.

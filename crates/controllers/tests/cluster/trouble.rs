@@ -562,7 +562,7 @@ async fn a_machine_that_may_not_be_changed() {
     );
     let machines = (&["UPDATE"][..], "cluster.x-k8s.io", "machines");
     let refusing =
-        Refusing::of_group(&scene.kubernetes, "trouble-machine", machines, &when, "nobody is a member here");
+        Refusing::of_group(scene.kubernetes, "trouble-machine", machines, &when, "nobody is a member here");
     scene.control_plane("c", "lb", "new", "10.0.0.3");
     let tried = ["annotate", "machine", "new", "example.com/member=x", "--dry-run=server", "-n", scene.name];
     scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
@@ -602,7 +602,7 @@ async fn a_load_balancer_that_may_not_be_changed() {
     let when = format!("object.metadata.namespace == '{}'", scene.name);
     let balancers = (&["UPDATE"][..], "loadbalancer.portcullis.dev", "loadbalancers");
     let refusing =
-        Refusing::of_group(&scene.kubernetes, "trouble-itself", balancers, &when, "it stays as it is");
+        Refusing::of_group(scene.kubernetes, "trouble-itself", balancers, &when, "it stays as it is");
     let tried = ["annotate", BALANCERS, "lb", "example.com/tried=x", "--dry-run=server", "-n", scene.name];
     scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());
     scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
@@ -735,8 +735,7 @@ async fn nobody_waits_for_ever_for_a_former_provider_that_takes_no_wish() {
     scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
     let when = format!("object.metadata.namespace == '{}' && object.metadata.name == 'lb'", scene.name);
     let makers = (&["UPDATE"][..], "infrastructure.cluster.x-k8s.io", "labbalancers");
-    let _refusing =
-        Refusing::of_group(&scene.kubernetes, "trouble-former", makers, &when, "it takes no wish");
+    let _refusing = Refusing::of_group(scene.kubernetes, "trouble-former", makers, &when, "it takes no wish");
     let tried =
         ["annotate", "labbalancer", "lb", "example.com/tried=x", "--dry-run=server", "-n", scene.name];
     scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());

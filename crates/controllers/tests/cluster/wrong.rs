@@ -441,7 +441,7 @@ async fn a_machine_that_may_not_be_let_go() {
     );
     let machines = (&["UPDATE"][..], "cluster.x-k8s.io", "machines");
     let refusing =
-        Refusing::of_group(&scene.kubernetes, "wrong-removal", machines, &when, "everybody is a member here");
+        Refusing::of_group(scene.kubernetes, "wrong-removal", machines, &when, "everybody is a member here");
     let key = "loadbalancer.cluster.x-k8s.io/member-";
     let tried = ["annotate", "machine", "one", key, "--dry-run=server", "-n", scene.name];
     scene.until("it may not be changed", || scene.kubernetes.kubectl(&tried).is_err());

@@ -148,10 +148,11 @@ impl Selection {
 
     /// The addresses by which others reach this machine, if nobody says which.
     pub fn external(&self, interfaces: &Interfaces) -> BTreeSet<IpAddr> {
-        let outside = interfaces.iter().filter(|interface| {
-            !interface.is_loopback && !self.is_internal(&interface.name) && !self.is_kept(interface)
-        });
-        outside.flat_map(|interface| self.of(interface)).collect()
+        let outside = interfaces
+            .iter()
+            .filter(|interface| !interface.is_loopback && !self.is_internal(&interface.name));
+        let all = outside.flat_map(|interface| self.of(interface));
+        all.filter(|address| !self.keeps(*address, interfaces)).collect()
     }
 
     /// The addresses that entries mean. What is not there at the moment is none, and no mistake: interfaces and addresses
@@ -161,16 +162,15 @@ impl Selection {
         for entry in entries {
             match entry {
                 Entry::Name(name) => {
-                    let found = interfaces.find(name).filter(|found| !self.is_kept(found));
-                    all.extend(found.into_iter().flat_map(|interface| self.of(interface)));
+                    all.extend(interfaces.find(name).into_iter().flat_map(|interface| self.of(interface)));
                 }
                 Entry::Address(address) => {
-                    let at = interfaces.iter().find(|found| found.addresses.contains(address));
-                    let at = at.filter(|found| !self.is_kept(found));
-                    all.extend(at.filter(|_| self.serves(*address)).map(|_| *address));
+                    let is_here = interfaces.have(*address) && self.serves(*address);
+                    all.extend(is_here.then_some(*address));
                 }
             }
         }
+        all.retain(|address| !self.keeps(*address, interfaces));
         all
     }
 
@@ -200,8 +200,7 @@ impl Selection {
                 Some(NotHere::Address { address: *address, here: self.here(interfaces) })
             }
             Entry::Address(address) => {
-                let at = interfaces.iter().find(|found| found.addresses.contains(address));
-                if at.is_some_and(|found| self.is_kept(found)) {
+                if self.keeps(*address, interfaces) {
                     return Some(NotHere::Kept { what: address.to_string(), here: self.here(interfaces) });
                 }
                 let family = Family::of(*address);
@@ -221,6 +220,11 @@ impl Selection {
     /// Whether an interface is kept for those who look after the machine.
     pub fn is_kept(&self, interface: &Interface) -> bool {
         is_listed(&self.management, &interface.name)
+    }
+
+    /// Whether an address is one by which the machine is looked after, whatever other interface has it as well.
+    fn keeps(&self, address: IpAddr, interfaces: &Interfaces) -> bool {
+        interfaces.iter().any(|found| self.is_kept(found) && found.addresses.contains(&address))
     }
 
     /// The addresses of an interface that clients come to.
@@ -360,6 +364,30 @@ mod tests {
             texts(kept.chosen(&entries(&["enp4s0", "10.0.7.4", "enp3s0"]), &here())),
             ["192.0.2.7", "2001:db8::7"]
         );
+    }
+
+    /// The machine is looked after by an address that another interface has as well, whichever comes first.
+    #[test]
+    fn an_address_that_is_kept_is_kept_on_every_interface() {
+        let of_both = ["192.0.2.7", "192.0.2.8"];
+        for kept in ["eth0", "eth1"] {
+            let selection = Selection { management: vec![kept.to_owned()], ..Selection::usual() };
+            let both = [interface("eth0", &["192.0.2.7"]), interface("eth1", &["192.0.2.7"])];
+            let other = interface("eth2", &of_both);
+            let here = (1..).zip(both.into_iter().chain([other])).collect();
+            assert_eq!(texts(selection.external(&here)), ["192.0.2.8"], "{kept}");
+            for (written, expected) in
+                [("192.0.2.7", &[][..]), ("eth0", &[]), ("eth1", &[]), ("eth2", &["192.0.2.8"])]
+            {
+                assert_eq!(
+                    texts(selection.chosen(&entries(&[written]), &here)),
+                    expected,
+                    "{kept} {written}"
+                );
+            }
+            let wrong = selection.check(&entries(&["192.0.2.7"]), &here);
+            assert!(matches!(wrong[..], [(_, NotHere::Kept { .. })]), "{kept} {wrong:?}");
+        }
     }
 
     #[test]

@@ -66,6 +66,10 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// After so long packet filters should know what is asked of them.
 const LATE: Duration = Duration::from_secs(10);
 
+/// For so long it is not said of a Service that is reached nowhere that it waits for them: mostly they know by then, and one status
+/// is written instead of two, one after the other.
+const MOMENT: Duration = Duration::from_millis(250);
+
 /// Gives Services addresses of nodes.
 #[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
 pub struct HostController {
@@ -86,6 +90,8 @@ enum Heard {
     Wrote(Written, Result<Box<Service>, kube::Error>),
     /// It is time to try again.
     Again(Name),
+    /// It is time to say that a Service waits for packet filters.
+    Waits(Name),
     /// It is time to see whose packet filters are late.
     Late,
     /// Nothing more will be told of these.
@@ -335,6 +341,7 @@ impl Controller {
                 self.busy.remove(&name);
                 changed.insert(name);
             }
+            Heard::Waits(name) => changed.extend(self.services.get(&name).map(|_| name)),
             Heard::Late => {
                 self.looks_again = false;
                 let late = self.behind.iter().filter(|(_, since)| since.elapsed() >= LATE);
@@ -565,10 +572,15 @@ impl Controller {
     /// Comes back to a Service later, and not before.
     fn wait(&mut self, name: &Name, pause: Duration) {
         self.busy.insert(Arc::clone(name));
-        let (sender, name) = (self.heard.clone(), Arc::clone(name));
+        self.hear_later(pause, Heard::Again(Arc::clone(name)));
+    }
+
+    /// Has this be heard of after some time.
+    fn hear_later(&self, pause: Duration, heard: Heard) {
+        let sender = self.heard.clone();
         tokio::spawn(async move {
             sleep(pause).await;
-            drop(sender.send(Heard::Again(name)));
+            drop(sender.send(heard));
         });
     }
 
@@ -587,7 +599,10 @@ impl Controller {
             one.is_late = is_behind(one) && since.is_some_and(|since| since.elapsed() >= LATE);
         }
         let verdict = verdict(service, self.settings.mode, &given);
-        self.behind.entry(Arc::clone(name)).or_insert_with(Instant::now);
+        if since.is_none() {
+            self.behind.insert(Arc::clone(name), Instant::now());
+            self.hear_later(MOMENT, Heard::Waits(Arc::clone(name)));
+        }
         self.look_again();
         verdict
     }
@@ -598,11 +613,7 @@ impl Controller {
             return;
         }
         self.looks_again = true;
-        let sender = self.heard.clone();
-        tokio::spawn(async move {
-            sleep(LATE / 2).await;
-            drop(sender.send(Heard::Late));
-        });
+        self.hear_later(LATE / 2, Heard::Late);
     }
 
     /// What nodes give a Service. Nodes that are not ready, or have no endpoint where they would send to no other, are left aside if
@@ -667,6 +678,9 @@ impl Controller {
         if self.sites.is_empty() && !addresses(&service).is_empty() {
             return;
         }
+        if self.may_be_said_soon(name, &service, &verdict) {
+            return;
+        }
         let now = Time(Timestamp::now());
         let Some(patch) = verdict.patch(&service, &now) else { return };
         if self.settings.observe {
@@ -682,6 +696,14 @@ impl Controller {
             return;
         }
         self.write(name, patch);
+    }
+
+    /// Whether where a Service is reached is better waited for than said to be unknown: nothing is to be taken away from it, and
+    /// nothing that packet filters wait for themselves is to be written.
+    fn may_be_said_soon(&self, name: &Name, service: &Service, verdict: &Verdict) -> bool {
+        let is_nowhere = addresses(service).is_empty() && verdict.addresses.is_empty();
+        let is_new = || self.behind.get(name).is_some_and(|since| since.elapsed() < MOMENT);
+        verdict.assigned.1 == "Waiting" && is_nowhere && !verdict.is_unseen && is_new()
     }
 
     /// Whether the same was written on the same version already: the API did not keep it, and would not now. With another version

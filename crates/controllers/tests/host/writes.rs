@@ -187,3 +187,21 @@ async fn what_a_node_tells_does_not_go_by_the_api_where_both_halves_are_one_proc
     let label = format!("{NODE_LABEL}={}", scene.node_name());
     assert_eq!(scene.kubernetes.kubectl(&[&told[..], &[&label]].concat()).unwrap(), "");
 }
+
+/// Mostly packet filters know in a moment what is asked of them: where a Service is reached is said at once then, rather than that it
+/// waits.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_in_a_moment_is_written_once() {
+    let scene = Scene::new("moment", Mode::Filter);
+    let way = Way::new(false, Semaphore::MAX_PERMITS);
+    let _running = scene.start_with(&way.known(&scene).await);
+    let names: Vec<String> = (81..91).map(|port| format!("web-{port}")).collect();
+    for (name, port) in names.iter().zip(81..) {
+        let ranges = ["192.0.2.0/24"];
+        scene.apply(name, json!({}), json!({"loadBalancerSourceRanges": ranges, "ports": [{"port": port}]}));
+        scene.wait_for_addresses(name, &[LAN, WAN]);
+        scene.wait_for_condition(name, ENFORCED, "True/Enforced: ");
+    }
+    let once = names.iter().filter(|name| way.written(name) == [Some(200)]).count();
+    assert!(once > 0, "a slow machine may say that some wait, and no machine says so of all");
+}

@@ -448,7 +448,7 @@ impl Agent {
         // What was not done is done when it is tried again.
         self.whole |= self.pause.is_some() && !concerned.is_empty();
         if self.pause.is_some_and(|until| Instant::now() < until) {
-            return;
+            return self.tell_of_addresses(None);
         }
         let done = if self.whole { self.sync_all().await } else { self.change(concerned).await };
         match done {
@@ -474,11 +474,7 @@ impl Agent {
                 self.whole = true;
                 self.failures = self.failures.saturating_add(1);
                 self.pause = Some(Instant::now() + pause(BACKOFF, self.failures));
-                // What was in force before is, as far as anybody knows. An address that is told with a problem is given to
-                // nobody whose ranges have to be kept to first.
-                let before = self.report.borrow().datapath.clone();
-                let mode = word(self.settings.mode).to_owned();
-                self.tell(NodeDatapath { mode, problem: Some(why), ..before });
+                self.tell_of_addresses(Some(why));
             }
         }
     }
@@ -630,6 +626,15 @@ impl Agent {
             self.health.set(name, port, ready).await;
         }
         self.health.retry().await;
+    }
+
+    /// Tells of what this node has while its packet filters cannot be changed, for this reason or for the one that was told. What was
+    /// in force before is, as far as anybody knows. An address that is told with a problem is given to nobody whose ranges have to
+    /// be kept to first.
+    fn tell_of_addresses(&self, why: Option<String>) {
+        let before = self.report.borrow().datapath.clone();
+        let (mode, problem) = (word(self.settings.mode).to_owned(), why.or_else(|| before.problem.clone()));
+        self.tell(NodeDatapath { mode, problem, ..before });
     }
 
     /// Tells what the node has and what its packet filters do. Both at once, and only when it is so or is known not to be:

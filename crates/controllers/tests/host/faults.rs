@@ -56,6 +56,8 @@ async fn a_part_that_somebody_removes_comes_back() {
     for remove in [
         "delete element inet portcullis admit4_24 { 192.0.2.0 . 192.0.2.1 . tcp . 80 }",
         "delete element inet portcullis frontend4 { 198.51.100.1 . tcp . 80 }",
+        "delete element inet portcullis arrived4 { 198.51.100.1 . tcp . 80 }",
+        "flush set inet portcullis arrived4",
         &format!("flush chain inet portcullis {chain}"),
         "delete table inet portcullis",
     ] {
@@ -161,6 +163,17 @@ async fn packet_filters_that_cannot_be_changed() {
     assert_eq!(scene.addresses("web"), [LAN, WAN]);
     serve_as_told(&scene, "web");
     assert!(!can_connect(&scene.outside, "192.0.2.9", WEB), "nothing opens");
+    // Whoever needs no filter is told of addresses all the same, each time, and not only when it is tried again.
+    scene.apply("open", json!({}), json!({"ports": [{"port": 82}]}));
+    scene.wait_for_addresses("open", &[LAN, "192.0.2.9", WAN]);
+    let start = Instant::now();
+    for _ in 0..5 {
+        scene.node.run("ip address del 192.0.2.9/24 dev to-inside");
+        scene.wait_for_addresses("open", &[LAN, WAN]);
+        scene.node.run("ip address add 192.0.2.9/24 dev to-inside");
+        scene.wait_for_addresses("open", &[LAN, "192.0.2.9", WAN]);
+    }
+    assert!(start.elapsed() < Duration::from_secs(60), "it is tried again every half minute");
 
     allow(&machine, true).await;
     scene.wait_for_addresses("web", &[LAN, "192.0.2.9", WAN]);
@@ -259,6 +272,9 @@ async fn a_new_port_whose_filter_is_missing() {
 
     // Nobody looks after the packet filters.
     drop(agent);
+    let spec = json!({"ports": [{"port": 90}], "loadBalancerSourceRanges": ["192.0.2.0/24"]});
+    scene.apply("new", json!({}), spec);
+    scene.wait_for_condition("new", ASSIGNED, "False/Waiting: ");
     with_ports(&[80, 81]);
     scene.wait_for_addresses("web", &[]);
     let late = "The packet filters of node newport-node do not know what it asks for now";

@@ -52,7 +52,11 @@ fn wanted(frontends: &[Frontend], mode: Mode, from: IpAddr, to: Place) -> Fate {
 fn done(ruleset: &Ruleset, from: IpAddr, to: Place) -> Fate {
     let Some(elements) = ruleset.frontends.get(&to) else { return Fate::Untouched };
     let has = |wanted: &dyn Fn(&Element) -> bool| elements.iter().any(wanted);
-    if !has(&|element| matches!(element, Element::Frontend(_))) {
+    let is_there = has(&|element| matches!(element, Element::Frontend(_)));
+    // The one is what a packet is looked at by where it arrives on an interface and where it is served, the other what it is looked
+    // at by in between: one without the other would let everybody in at one place, or nobody.
+    assert_eq!(is_there, has(&|element| *element == Element::Arrived));
+    if !is_there {
         assert!(!has(&|element| matches!(element, Element::Serve(_))), "served without a look at who it is");
         return Fate::Untouched;
     }
@@ -313,7 +317,7 @@ fn the_elements_of_a_frontend() {
         .unwrap();
     let of = |mode| desired([&frontend], mode, &[]).frontends[&place].clone();
     let ten = Element::Admit("10.0.0.0/8".parse().unwrap());
-    let filter = [Element::Frontend("Service shop/web".into()), Element::Accepted, Element::Dropped, ten];
+    let filter = [Element::Frontend("Service shop/web".into()), Element::Arrived, Element::Dropped, ten];
     assert_eq!(of(Mode::Filter), filter);
     let [nine, eight] = endpoints;
     let forward = [

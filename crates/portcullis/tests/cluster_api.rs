@@ -17,7 +17,7 @@ use portcullis_testkit::{ClusterApi, Host, Leash, eventually, kubernetes_in, lin
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use program::{Program, built, controller_account, double, double_in, text};
+use program::{Program, built, controller_account, double, double_in, metrics_of, text};
 
 const FRONT: &str = "192.0.2.1";
 
@@ -215,7 +215,7 @@ fn a_machine_may_do_what_it_needs_and_nothing_else(kubernetes: &Kubernetes, mach
 /// A number that the agent shows of the load balancer, by another label and its value.
 fn counted(carrier: &Host, name: &str, (label, value): (&str, &str)) -> u64 {
     let start = format!(r#"portcullis_haproxy_{name}{{load_balancer="default/demo",{label}="{value}"}} "#);
-    let text = shown_metrics(carrier);
+    let text = metrics_of(carrier);
     let found = text.lines().find_map(|line| line.strip_prefix(&start));
     found.and_then(|number| number.parse().ok()).unwrap_or_default()
 }
@@ -320,7 +320,7 @@ fn a_control_plane_behind_a_machine_of_ours() {
         let shown = shown(&get, &kubernetes, &carrier);
         shown.contains("default/demo") && shown.contains("192.0.2.0/24") && shown.contains("2/2")
     });
-    let metrics = || shown_metrics(&carrier);
+    let metrics = || metrics_of(&carrier);
     eventually("it is counted", || {
         metrics().contains(r#"portcullis_haproxy_member_up{load_balancer="default/demo",member="one"} 1"#)
     });
@@ -584,16 +584,4 @@ fn the_rights_of_the_manifests_are_enough() {
         });
     }
     running.may_do_all_of_it();
-}
-
-/// What the agent counts.
-fn shown_metrics(carrier: &Host) -> String {
-    use std::io::{Read, Write};
-    Namespace::run(carrier, || {
-        let Ok(mut stream) = std::net::TcpStream::connect("127.0.0.1:9695") else { return String::new() };
-        let _ = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
-        let mut text = String::new();
-        let _ = stream.read_to_string(&mut text);
-        text
-    })
 }

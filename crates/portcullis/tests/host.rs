@@ -15,7 +15,7 @@ use portcullis_testkit::{Host, KubeProxy, Passage, Target, can_connect, eventual
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use program::{Program, built, controller_account, text};
+use program::{Program, built, controller_account, metrics_of, text};
 
 const NODE: &str = "192.0.2.1";
 const WEB: Target = Target::Tcp(80);
@@ -121,7 +121,7 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
     let acting = Program::start(&node, &files.path().join("controller.log"), &controller, &usual(&account));
     let on_node = agent(&kubernetes, files.path(), "node1");
     let mut settings = usual(&on_node);
-    settings.push(setting("host.node", "node1"));
+    settings.extend([setting("host.node", "node1"), setting("telemetry.listen", "127.0.0.1:9695")]);
     let running = Program::start(&node, &files.path().join("agent.log"), &agents, &settings);
 
     kubernetes.apply(&service("web", 80, &["192.0.2.0/24"])).unwrap();
@@ -145,11 +145,19 @@ fn services_are_served_on_a_node_with_the_rights_for_it() {
         let shown: Value = serde_json::from_str(&get(&["-o", "json"])).unwrap();
         let one = &shown[0];
         one["enforced"] == true
-            && one["packets"]["accepted"].as_u64().is_some_and(|count| count > 0)
-            && one["packets"]["dropped"].as_u64().is_some_and(|count| count > 0)
+            && one["packets"]["arrived"].as_u64() > one["packets"]["dropped"].as_u64()
+            && one["packets"]["dropped"].as_u64() > Some(0)
             && one["packets"]["at"][0]["place"] == "192.0.2.1:80/tcp"
-            && one["packets"]["at"][0]["accepted"].as_u64().is_some_and(|count| count > 0)
-            && one["packets"]["at"][1]["dropped"].as_u64().is_some_and(|count| count > 0)
+            && one["packets"]["at"][0]["arrived"].as_u64() > Some(0)
+            && one["packets"]["at"][1]["arrived"] == one["packets"]["at"][1]["dropped"]
+            && one["packets"]["at"][1]["dropped"].as_u64() > Some(0)
+    });
+    let counts = |name: &str| -> Option<u64> {
+        let start = format!(r#"portcullis_host_{name}_total{{service="default/web"}} "#);
+        metrics_of(&node).lines().find_map(|line| line.strip_prefix(&start)?.parse().ok())
+    };
+    eventually("it is there for Prometheus", || {
+        counts("dropped_packets") > Some(0) && counts("packets") > counts("dropped_packets")
     });
     let shown = get(&[]);
     assert!(shown.contains("default/web  192.0.2.1, 198.51.100.1  80/tcp  192.0.2.0/24  yes"), "{shown}");

@@ -53,7 +53,7 @@ fn by_service(
     for (place, name) in owners {
         let Some(counters) = counted.get(&place) else { continue };
         let sum = all.entry(name).or_default();
-        for (sum, one) in [(&mut sum.accepted, counters.accepted), (&mut sum.dropped, counters.dropped)] {
+        for (sum, one) in [(&mut sum.arrived, counters.arrived), (&mut sum.dropped, counters.dropped)] {
             sum.packets += one.packets;
             sum.bytes += one.bytes;
         }

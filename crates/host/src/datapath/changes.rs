@@ -75,7 +75,7 @@ fn change(place: Place, before: &Ruleset, after: &Ruleset) -> Option<Change> {
         elements.iter().find(|element| matches!(element, Element::Frontend(_))).cloned()
     };
     let passes = owner(before) != owner(after);
-    let counts = |element: &Element| matches!(element, Element::Accepted | Element::Dropped);
+    let counts = |element: &Element| matches!(element, Element::Arrived | Element::Dropped);
     let without = |these: &[Element], those: &[Element]| {
         let goes = |element: &&Element| passes && counts(element) || those.binary_search(element).is_err();
         these.iter().filter(goes).cloned().collect()

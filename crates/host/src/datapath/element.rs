@@ -5,10 +5,10 @@ use portcullis_core::Cidr;
 /// One element that a frontend has in one of the table's sets or maps. The place of the frontend is part of its key.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Element {
-    /// There is such a frontend: who is not admitted is dropped. Has the owner's name as a comment.
+    /// There is such a frontend. Has the owner's name as a comment.
     Frontend(String),
-    /// Counts what is admitted.
-    Accepted,
+    /// What comes to it is counted, and dropped if it is not admitted.
+    Arrived,
     /// Counts what is dropped.
     Dropped,
     /// Who comes from here is admitted. Without host bits.

@@ -20,9 +20,9 @@ pub struct Count {
 /// What came to a frontend since it is there. Answers are not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// What was admitted.
-    pub accepted: Count,
-    /// What was dropped.
+    /// All that came.
+    pub arrived: Count,
+    /// What was dropped of it.
     pub dropped: Count,
 }
 
@@ -105,6 +105,10 @@ impl Kernel {
         }
         let mut skeleton = Skeleton::default();
         for (place, elements) in &mut frontends {
+            // Rules come before elements, so that such a table would let everybody in while it is made good step by step.
+            if elements.iter().any(is_frontend) != elements.contains(&Element::Arrived) {
+                return Err(Error::Foreign);
+            }
             elements.sort_unstable();
             skeleton.hold(*place, elements);
         }
@@ -114,12 +118,12 @@ impl Kernel {
     /// What came to each frontend.
     pub(crate) fn counters(&mut self) -> Result<BTreeMap<Place, Counters>, Error> {
         let mut counters: BTreeMap<Place, Counters> = BTreeMap::new();
-        for set in ["accepted4", "accepted6", "dropped4", "dropped6"] {
+        for set in ["arrived4", "arrived6", "dropped4", "dropped6"] {
             for raw in self.elements(set)? {
                 let Some((place, count)) = wire::counted(set, &raw) else { continue };
                 let counters = counters.entry(place).or_default();
-                if set.starts_with("accepted") {
-                    counters.accepted = count;
+                if set.starts_with("arrived") {
+                    counters.arrived = count;
                 } else {
                     counters.dropped = count;
                 }
@@ -212,6 +216,10 @@ impl Kernel {
         }
         Err(Error::Restless)
     }
+}
+
+fn is_frontend(element: &Element) -> bool {
+    matches!(element, Element::Frontend(_))
 }
 
 /// How many of the first changes fit into one batch of so many elements; one has to in any case.

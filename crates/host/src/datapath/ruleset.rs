@@ -65,7 +65,7 @@ pub fn desired<'a>(
 
 /// The elements of one frontend, in order.
 fn elements(frontend: &Frontend, mode: Mode) -> Vec<Element> {
-    let mut elements = vec![Element::Frontend(comment(frontend)), Element::Accepted];
+    let mut elements = vec![Element::Frontend(comment(frontend)), Element::Arrived];
     let admitted = admitted(frontend);
     if !admitted.iter().any(Cidr::is_everything) {
         elements.push(Element::Dropped);

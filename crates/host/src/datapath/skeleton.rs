@@ -31,7 +31,7 @@ impl Skeleton {
         let family = place.family();
         for element in elements {
             match element {
-                Element::Frontend(_) | Element::Accepted | Element::Dropped => continue,
+                Element::Frontend(_) | Element::Arrived | Element::Dropped => continue,
                 Element::Admit(range) => {
                     self.prefixes.insert((family, range.prefix_len()));
                     continue;

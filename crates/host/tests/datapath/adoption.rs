@@ -112,6 +112,19 @@ fn what_another_version_left_is_replaced_in_one_step() {
     assert_eq!(sorted(&lab.ruleset()), sorted(&expected));
 }
 
+/// What packets are looked at by is missing: were it made good after the rules, everybody would get in between the two.
+#[test]
+fn a_table_that_looks_at_nobody_is_replaced_in_one_step() {
+    let lab = Lab::new();
+    let made = lab.sync(&mut lab.datapath(), Mode::Nftables, &variety());
+    let expected = lab.ruleset();
+    lab.node.nft("flush set inet portcullis arrived4");
+    let mut datapath = lab.datapath();
+    assert_eq!(lab.sync(&mut datapath, Mode::Nftables, &variety()), made, "all of it is made anew");
+    assert_eq!(sorted(&lab.ruleset()), sorted(&expected));
+    assert!(!can_connect(&lab.outside, V4, TCP));
+}
+
 #[test]
 fn others_rules_stay_as_they_are() {
     let lab = Lab::new();

@@ -54,9 +54,14 @@ fn it_drops_what_ranges_exclude_and_forwards_nothing() {
     // On interfaces that nobody named it holds as well.
     assert_eq!(connect(&lab.two, V4, TCP), Err(TimedOut));
 
-    let counters = on(&lab.node, || datapath.counters()).unwrap();
-    let of_v4 = counters[&frontends[0].place()];
-    assert!(of_v4.accepted.packets > 0 && of_v4.dropped.packets > 0, "{of_v4:?}");
+    let mut counted = || on(&lab.node, || datapath.counters()).unwrap()[&frontends[0].place()];
+    let before = counted();
+    assert!(before.arrived.packets > before.dropped.packets && before.dropped.packets > 0, "{before:?}");
+    // What is dropped before any table of the host sees it has arrived, too.
+    assert_eq!(connect(&lab.outside, V4, TCP), Err(TimedOut));
+    let after = counted();
+    let dropped = after.dropped.packets - before.dropped.packets;
+    assert!(dropped > 0 && after.arrived.packets - before.arrived.packets == dropped, "{before:?} {after:?}");
 
     lab.sync(&mut datapath, Mode::None, &frontends);
     assert_eq!(lab.ruleset(), others);
@@ -73,7 +78,7 @@ fn what_is_looked_at_twice_is_counted_once() {
     // One packet, which is never sent again.
     assert!(Packets::to(&lab.inside, V4, 53).ask().is_some());
     let counters = on(&lab.node, || datapath.counters()).unwrap();
-    assert_eq!((counters[&at].accepted.packets, counters[&at].dropped.packets), (1, 0));
+    assert_eq!((counters[&at].arrived.packets, counters[&at].dropped.packets), (1, 0));
 }
 
 #[test]

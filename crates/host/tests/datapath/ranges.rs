@@ -95,7 +95,9 @@ fn ranges_hold_for_node_ports() {
     }
     // The same port of another machine is not the node's.
     let _other = lab.one.serve(30080);
+    let before = on(&lab.node, || datapath.counters()).unwrap();
     assert!(can_connect(&lab.outside, "10.244.0.2", port));
+    assert_eq!(on(&lab.node, || datapath.counters()).unwrap(), before);
 }
 
 /// Where a machine is looked after, nobody is served, and who is kept out elsewhere is kept out.
@@ -166,7 +168,7 @@ fn an_answer_that_arrives_at_the_port_of_a_frontend_is_not_the_frontends() {
 }
 
 #[test]
-fn what_is_accepted_and_dropped_is_counted() {
+fn what_arrives_and_what_is_dropped_is_counted() {
     let lab = Lab::new();
     let _serving = lab.one.serve(8080);
     let mut datapath = lab.datapath();
@@ -176,7 +178,7 @@ fn what_is_accepted_and_dropped_is_counted() {
     // One packet, which is never sent again.
     assert!(Packets::to(&lab.inside, V4, 53).ask().is_some());
     let counters = on(&lab.node, || datapath.counters()).unwrap();
-    assert_eq!(counters[&udp].accepted, Count { packets: 1, bytes: 29 });
+    assert_eq!(counters[&udp].arrived, Count { packets: 1, bytes: 29 });
     assert_eq!(counters[&udp].dropped, Count::default());
     assert_eq!(counters[&frontends[0].place()], Counters::default());
 
@@ -188,9 +190,9 @@ fn what_is_accepted_and_dropped_is_counted() {
     lab.sync(&mut datapath, Mode::Nftables, &[frontend(udp, &["192.0.2.0/24"], &["10.244.0.2:8080"])]);
     let counters = on(&lab.node, || datapath.counters()).unwrap();
     assert_eq!(counters.len(), 1);
-    assert_eq!(counters[&udp].accepted, Count { packets: 1, bytes: 29 });
-    let dropped = counters[&udp].dropped;
+    let Counters { arrived, dropped } = counters[&udp];
     assert!(dropped.packets >= 1 && dropped.bytes == 29 * dropped.packets, "{dropped:?}");
+    assert_eq!(arrived, Count { packets: 1 + dropped.packets, bytes: 29 + dropped.bytes });
 }
 
 /// What came to one is not what came to the next one at the same place.
@@ -210,11 +212,12 @@ fn what_is_counted_is_the_owner_s() {
     // One packet, which is never sent again.
     let gets_in = || Packets::to(&lab.inside, V4, 53).ask().is_some();
     assert!(gets_in() && !can_connect(&lab.outside, V4, Target::Udp(53)));
-    assert!(counted(&mut datapath).accepted.packets == 1 && counted(&mut datapath).dropped.packets > 0);
+    let Counters { arrived, dropped } = counted(&mut datapath);
+    assert!(dropped.packets > 0 && arrived.packets == dropped.packets + 1);
     lab.change(&mut datapath, &[of("second")], &[]);
     assert_eq!(counted(&mut datapath), Counters::default());
     assert!(gets_in());
-    assert_eq!(counted(&mut datapath).accepted.packets, 1);
+    assert_eq!(counted(&mut datapath).arrived.packets, 1);
     // Also where it passed while nobody looked.
     let mut datapath = lab.datapath();
     lab.sync(&mut datapath, Mode::Nftables, &[of("third")]);

@@ -7,7 +7,7 @@ use portcullis_controllers::Lease;
 use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent, Traffic};
 use portcullis_host::Machine;
 use portcullis_host::claims::Policy;
-use portcullis_host::datapath::Mode as Filters;
+use portcullis_host::datapath::{Count, Counters, Mode as Filters};
 use portcullis_host::interfaces::Selection;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -132,15 +132,17 @@ struct Packets(Traffic);
 impl Collector for Packets {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
         let all: Arc<BTreeMap<_, _>> = self.0.latest();
-        let help = "Packets for Services at addresses of this node, by whether they were let in";
-        let mut family =
-            encoder.encode_descriptor("portcullis_host_packets", help, None, MetricType::Counter)?;
-        for (service, counters) in &*all {
-            for (verdict, count) in [("accepted", counters.accepted), ("dropped", counters.dropped)] {
-                let labels = [("service", &**service), ("verdict", verdict)];
-                ConstCounter::new(count.packets).encode(family.encode_family(&labels)?)?;
+        let mut count = |name, help, count: fn(&Counters) -> Count| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (service, counters) in &*all {
+                let labels = [("service", &**service)];
+                ConstCounter::new(count(counters).packets).encode(family.encode_family(&labels)?)?;
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        let arrived = "Packets that came for Services at addresses of this node";
+        count("portcullis_host_packets", arrived, |counters| counters.arrived)?;
+        let dropped = "Those of them that were dropped, since source ranges do not let them in";
+        count("portcullis_host_dropped_packets", dropped, |counters| counters.dropped)
     }
 }

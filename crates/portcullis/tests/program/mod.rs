@@ -4,6 +4,8 @@
 #![allow(dead_code, reason = "each test takes what it needs")]
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -54,6 +56,17 @@ impl Drop for Program {
             eprintln!("{}", self.log());
         }
     }
+}
+
+/// What a program on this machine counts, at the address that it has for that unless it is told another.
+pub(crate) fn metrics_of(machine: &Host) -> String {
+    Namespace::run(machine, || {
+        let Ok(mut stream) = TcpStream::connect("127.0.0.1:9695") else { return String::new() };
+        let _ = stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n");
+        let mut text = String::new();
+        let _ = stream.read_to_string(&mut text);
+        text
+    })
 }
 
 /// The objects of an overlay.

@@ -156,7 +156,7 @@ impl Raw {
             Element::Frontend(comment) => {
                 Raw { comment: Some(comment.clone()), ..Raw::new(key.place(place).0) }
             }
-            Element::Accepted | Element::Dropped | Element::Serve(_) | Element::Masquerade => {
+            Element::Arrived | Element::Dropped | Element::Serve(_) | Element::Masquerade => {
                 Raw::new(key.place(place).0)
             }
             Element::Admit(range) => Raw::new(key.address(range.addr()).place(place).0),
@@ -226,7 +226,7 @@ impl SetName {
     fn of(place: Place, element: &Element) -> Self {
         let (kind, number) = match element {
             Element::Frontend(_) => ("frontend", None),
-            Element::Accepted => ("accepted", None),
+            Element::Arrived => ("arrived", None),
             Element::Dropped => ("dropped", None),
             Element::Admit(range) => ("admit", Some(u32::from(range.prefix_len()))),
             Element::Serve(Verdict::Pick(count)) => ("pick", Some(*count)),
@@ -253,7 +253,7 @@ pub(crate) fn read_element(set: &str, raw: &Raw) -> Option<(Place, Element)> {
     let mut key = Key { bytes: &raw.key, family };
     let read = match kind {
         "frontend" => (key.place()?, Element::Frontend(raw.comment.clone().unwrap_or_default())),
-        "accepted" => (key.place()?, Element::Accepted),
+        "arrived" => (key.place()?, Element::Arrived),
         "dropped" => (key.place()?, Element::Dropped),
         "admit" => {
             let range = Cidr::new(key.address()?, u8::try_from(number?).ok()?).ok()?;
@@ -294,7 +294,7 @@ pub(crate) fn element_sets(names: &Names) -> impl Iterator<Item = &str> {
         split_name(set).is_some_and(|(kind, ..)| {
             [
                 "frontend",
-                "accepted",
+                "arrived",
                 "dropped",
                 "admit",
                 "pick",
@@ -509,7 +509,7 @@ mod tests {
             .prop_map(|(address, length)| Cidr::new(address, length).unwrap().network());
         prop_oneof![
             "[ -~]{0,127}".prop_map(Element::Frontend),
-            Just(Element::Accepted),
+            Just(Element::Arrived),
             Just(Element::Dropped),
             range.prop_map(Element::Admit),
             (1..1000u32).prop_map(|count| Element::Serve(Verdict::Pick(count))),

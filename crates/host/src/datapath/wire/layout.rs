@@ -138,7 +138,7 @@ impl Layout {
         let place = [address, Field::Protocol, Field::Port];
         let endpoint = [address, Field::Port];
         self.set(format!("frontend{digit}"), &[&place]);
-        self.set(format!("accepted{digit}"), &[&place]).counts = true;
+        self.set(format!("arrived{digit}"), &[&place]).counts = true;
         self.set(format!("dropped{digit}"), &[&place]).counts = true;
         for length in of(family, &skeleton.prefixes) {
             self.set(format!("admit{digit}_{length}"), &[&[address], &place]);
@@ -163,48 +163,49 @@ impl Layout {
         }
     }
 
-    /// Who is not admitted is dropped: every packet is looked at. An answer to a connection from here may well arrive at the
-    /// port of a frontend, and is none of its.
+    /// Who is not admitted is dropped: every packet is looked at, so every jump and every set that a packet meets here counts. An
+    /// answer to a connection from here may well arrive at the port of a frontend, and is none of its.
     fn admission(&mut self, skeleton: &Skeleton) {
         for (chain, hook) in [("prerouting", PREROUTING), ("output", OUTPUT)] {
             self.base_chain(chain, "filter", hook, ADMISSION);
             self.rule(chain, Rule::new().when_answer().back());
-            self.rule(chain, Rule::new().jump("frontends"));
-        }
-        self.chain("frontends");
-        for family in Family::ALL {
-            let digit = digit(family);
-            self.dispatch("frontends", family, "at", |found| found);
-            for scope in SCOPES {
-                let here = || Rule::of(family).place(family, scope);
-                let (at, admit) = (scoped("at", scope, family), scoped("admit", scope, family));
-                self.chain(&at);
-                self.rule(&at, Rule::new().jump(&admit));
-                self.rule(&at, here().when_in(&format!("accepted{digit}")).back());
-                self.chain(&admit);
-                for length in of(family, &skeleton.prefixes) {
-                    let from = Rule::of(family).source(family, length).place(family, scope);
-                    self.rule(&admit, from.when_in(&format!("admit{digit}_{length}")).back());
-                }
-                self.rule(&admit, here().when_in(&format!("dropped{digit}")).drop());
-                self.rule(&admit, Rule::new().drop());
+            for family in Family::ALL {
+                let here = |scope| Rule::of(family).place(family, scope);
+                let arrived = format!("arrived{}", digit(family));
+                let found = here(Scope::Address).when_in(&arrived);
+                self.rule(chain, found.goto(&scoped("admit", Scope::Address, family)));
+                // What goes on to another machine has not arrived.
+                let found = here(Scope::Node).when_in(&format!("frontend{}", digit(family)));
+                let found = found.when_for_this_node(family).place(family, Scope::Node).when_in(&arrived);
+                self.rule(chain, found.goto(&scoped("admit", Scope::Node, family)));
             }
+        }
+        for (family, scope) in everywhere() {
+            self.admit("admit", family, scope, skeleton, None);
         }
     }
 
-    /// What goes to a frontend goes on in a chain for its scope: to one at the address, or else to one at all addresses of which
-    /// `where_meant` is true.
-    fn dispatch(&mut self, chain: &str, family: Family, to: &str, where_meant: impl Fn(Rule) -> Rule) {
-        let set = format!("frontend{}", digit(family));
-        for scope in SCOPES {
-            let found = Rule::of(family).place(family, scope).when_in(&set);
-            // Only where there is a reason to look at the routes.
-            let found = match scope {
-                Scope::Address => found,
-                Scope::Node => where_meant(found.when_for_this_node(family)),
-            };
-            self.rule(chain, found.goto(&scoped(to, scope, family)));
+    /// A chain that whoever is admitted gets out of, and nobody else. What it drops is counted as arrived where that is not done yet.
+    fn admit(
+        &mut self,
+        name: &str,
+        family: Family,
+        scope: Scope,
+        skeleton: &Skeleton,
+        arrived: Option<&str>,
+    ) {
+        let (digit, chain) = (digit(family), scoped(name, scope, family));
+        let here = || Rule::of(family).place(family, scope);
+        self.chain(&chain);
+        for length in of(family, &skeleton.prefixes) {
+            let from = Rule::of(family).source(family, length).place(family, scope);
+            self.rule(&chain, from.when_in(&format!("admit{digit}_{length}")).back());
         }
+        if let Some(arrived) = arrived {
+            self.rule(&chain, here().when_in(arrived));
+        }
+        self.rule(&chain, here().when_in(&format!("dropped{digit}")).drop());
+        self.rule(&chain, Rule::new().drop());
     }
 
     /// The same where a packet arrives, so that it holds also where no other table sees the packet. There the kernel cannot be
@@ -219,14 +220,16 @@ impl Layout {
             self.rule(&chain, Rule::new().jump("arriving"));
         }
         self.chain("arriving");
-        for family in Family::ALL {
-            let (frontend, local) = (format!("frontend{}", digit(family)), format!("local{}", digit(family)));
-            for scope in SCOPES {
-                let found = Rule::of(family).place(family, scope).when_in(&frontend);
-                let found =
-                    if scope == Scope::Node { found.destination(family).when_in(&local) } else { found };
-                self.rule("arriving", found.goto(&scoped("admit", scope, family)));
-            }
+        for (family, scope) in everywhere() {
+            let digit = digit(family);
+            let found = Rule::of(family).place(family, scope).when_in(&format!("frontend{digit}"));
+            let found = match scope {
+                Scope::Address => found,
+                Scope::Node => found.destination(family).when_in(&format!("local{digit}")),
+            };
+            self.rule("arriving", found.goto(&scoped("arriving", scope, family)));
+            // Who is admitted is counted later, with what comes through other interfaces.
+            self.admit("arriving", family, scope, skeleton, Some(&format!("arrived{digit}")));
         }
     }
 
@@ -237,16 +240,27 @@ impl Layout {
     fn serve(&mut self, skeleton: &Skeleton) {
         for (chain, hook) in [("serve_prerouting", PREROUTING), ("serve_output", OUTPUT)] {
             self.base_chain(chain, "nat", hook, SERVE);
-            self.rule(chain, Rule::new().jump("serve"));
+            for family in Family::ALL {
+                for scope in SCOPES {
+                    let digit = digit(family);
+                    let found = Rule::of(family).place(family, scope).when_in(&format!("frontend{digit}"));
+                    let found = match scope {
+                        Scope::Address => found,
+                        // What the machine is looked after by goes on to it. Ranges count there all the same: somebody else may
+                        // forward.
+                        Scope::Node => {
+                            let found = found.when_for_this_node(family).destination(family);
+                            found.when_not_in(&format!("kept{digit}"))
+                        }
+                    };
+                    self.rule(chain, found.goto(&scoped("serve", scope, family)));
+                }
+            }
         }
-        self.chain("serve");
         self.chain("refuse");
         self.rule("refuse", Rule::new().refuse());
         for family in Family::ALL {
             let digit = digit(family);
-            // What the machine is looked after by goes on to it. Ranges count there all the same: somebody else may forward.
-            let kept = format!("kept{digit}");
-            self.dispatch("serve", family, "serve", |found| found.destination(family).when_not_in(&kept));
             for scope in SCOPES {
                 let chain = scoped("serve", scope, family);
                 let here = || Rule::of(family).place(family, scope);
@@ -461,6 +475,11 @@ fn scoped(name: &str, scope: Scope, family: Family) -> String {
         Scope::Address => format!("{name}_address{digit}"),
         Scope::Node => format!("{name}_node{digit}"),
     }
+}
+
+/// Every scope of both families.
+fn everywhere() -> impl Iterator<Item = (Family, Scope)> {
+    Family::ALL.into_iter().flat_map(|family| SCOPES.map(|scope| (family, scope)))
 }
 
 /// Those of one family.

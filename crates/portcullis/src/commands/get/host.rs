@@ -46,7 +46,7 @@ struct Blocked {
 
 #[derive(Debug, Default, Serialize)]
 struct Packets {
-    accepted: u64,
+    arrived: u64,
     dropped: u64,
     /// The same at each address and port, and at its node ports.
     at: Vec<AtPlace>,
@@ -55,7 +55,7 @@ struct Packets {
 #[derive(Debug, Serialize)]
 struct AtPlace {
     place: String,
-    accepted: u64,
+    arrived: u64,
     dropped: u64,
 }
 
@@ -83,10 +83,10 @@ fn packets(service: &Service, counted: &BTreeMap<Place, Counters>) -> Option<Pac
     let mut all = Packets::default();
     for place in places(service) {
         let Some(counters) = counted.get(&place) else { continue };
-        let (accepted, dropped) = (counters.accepted.packets, counters.dropped.packets);
-        all.accepted += accepted;
+        let (arrived, dropped) = (counters.arrived.packets, counters.dropped.packets);
+        all.arrived += arrived;
         all.dropped += dropped;
-        all.at.push(AtPlace { place: place.to_string(), accepted, dropped });
+        all.at.push(AtPlace { place: place.to_string(), arrived, dropped });
     }
     Some(all).filter(|all| !all.at.is_empty())
 }
@@ -196,14 +196,14 @@ fn table(all: &[Reached]) -> String {
             one.ports.join(", "),
             in_few_words(&one.ranges),
             one.kept_out(),
-            or_none(one.packets.as_ref().map(|packets| packets.accepted.to_string())),
+            or_none(one.packets.as_ref().map(|packets| packets.arrived.to_string())),
             or_none(one.packets.as_ref().map(|packets| packets.dropped.to_string())),
             or_none(one.age.clone()),
             one.blocked.as_ref().map(|blocked| blocked.reason.clone()).unwrap_or_default(),
         ]
     });
     let cells: Vec<Vec<String>> = cells.collect();
-    let head = ["NAME", "ADDRESS", "PORTS", "OPEN TO", "ENFORCED", "LET IN", "DROPPED", "AGE", "BLOCKED BY"];
+    let head = ["NAME", "ADDRESS", "PORTS", "OPEN TO", "ENFORCED", "ARRIVED", "DROPPED", "AGE", "BLOCKED BY"];
     let mut text = output::table(&head, &cells);
     let blocked = all.iter().filter_map(|one| Some((&one.name, one.blocked.as_ref()?)));
     for (number, (name, blocked)) in blocked.enumerate() {

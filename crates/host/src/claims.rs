@@ -243,6 +243,18 @@ impl Claims {
         self.shares.get(name)
     }
 
+    /// Whom a port of an address leads to, or of all addresses: who gets it here, or to whom others forward it.
+    pub fn owner(&self, at: Option<IpAddr>, port: Port) -> Option<&Name> {
+        let has = |address: IpAddr| {
+            let gets = |asker: &&Name| {
+                self.shares.get(*asker).is_some_and(|share| share.addresses.contains(&address))
+            };
+            self.askers.get(&(address, port))?.iter().find(gets)
+        };
+        let leads = |at: Option<IpAddr>| self.leads.get(&(at, port))?.first();
+        at.and_then(has).or_else(|| leads(at)).or_else(|| leads(None))
+    }
+
     /// Who asks for anything.
     pub fn names(&self) -> impl Iterator<Item = &Name> {
         self.asked.keys()

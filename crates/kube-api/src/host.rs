@@ -97,6 +97,9 @@ pub struct NodeDatapath {
     /// Why they do not do what they should.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// Addresses for which nothing is set meanwhile: they came since, or what was set is gone.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub unset: BTreeSet<IpAddr>,
 }
 
 impl NodeReport {
@@ -119,6 +122,11 @@ impl NodeReport {
             "metadata": metadata,
             "data": {REPORT: report},
         })
+    }
+
+    /// All of its addresses that others could use.
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.interfaces.values().flat_map(|one| one.addresses.iter().copied()).collect()
     }
 
     /// Which node tells something, and what, or why that cannot be read.

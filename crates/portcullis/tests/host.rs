@@ -332,14 +332,14 @@ fn the_stories_of_a_single_node() {
     kubernetes.apply(&object.to_string()).unwrap();
     let files = TempDir::new().unwrap();
     let (config, log) = (files.path().join("config.yaml"), files.path().join("log"));
+    let general = format!(
+        "kubernetes: {{kubeconfig: {}}}\ntelemetry: {{listen: '127.0.0.1:0'}}\n\
+         host: {{enabled: true, node: edge, datapath: nftables, internalInterfaces: [to-backend]}}\n",
+        account.display()
+    );
     let start = |ingress: &str| {
-        let text = format!(
-            "kubernetes: {{kubeconfig: {}}}\ntelemetry: {{listen: '127.0.0.1:0'}}\n\
-             singleNode: {{enabled: true, image: 'router:1', namespace: portcullis-ingress}}\n\
-             host: {{enabled: true, node: edge, datapath: nftables, internalInterfaces: [to-backend]}}\n\
-             ingress: {ingress}\n",
-            account.display()
-        );
+        let router = "singleNode: {enabled: true, image: 'router:1', namespace: portcullis-ingress}";
+        let text = format!("{general}{router}\ningress: {ingress}\n");
         fs::write(&config, text).unwrap();
         Program::start(&node, &log, &config, &[])
     };
@@ -421,10 +421,24 @@ fn the_stories_of_a_single_node() {
     eventually("nor a rule of it", || !has_table() && !can_connect(&inside, NODE, Target::Tcp(8000)));
     drop(running);
 
-    // And on again.
-    let running = start("{listenAddress: [to-inside]}");
+    // And on again, as an existing MicroShift has it, a file of its config.d included; what is said here wins.
+    let theirs = files.path().join("microshift");
+    fs::create_dir_all(theirs.join("config.d")).unwrap();
+    let microshift =
+        "ingress: {status: Managed, ports: {http: 8001, https: 8444}, listenAddress: [to-outside]}\n";
+    fs::write(theirs.join("config.yaml"), microshift).unwrap();
+    fs::write(theirs.join("config.d/10-address.yaml"), "ingress: {listenAddress: [to-inside]}\n").unwrap();
+    let text = format!(
+        "{general}singleNode: {{microshift: {}, enabled: true, image: 'router:1', namespace: portcullis-ingress}}\n\
+         ingress: {{ports: {{https: 8443}}}}\n",
+        theirs.join("config.yaml").display()
+    );
+    fs::write(&config, text).unwrap();
+    let running = Program::start(&node, &log, &config, &[]);
     eventually("it is at that interface", || at() == NODE);
+    assert_eq!(router("{.spec.ports[*].port}"), "8001 8443");
     eventually("there are rules", has_table);
+    eventually("it serves", || can_connect(&inside, NODE, Target::Tcp(8001)));
     drop(running);
     // Where it does not run any more, and is not to, what it left is taken away by hand.
     let clear = || {

@@ -12,7 +12,7 @@ use kube::api::{Api, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::watcher;
 use kube::{Client, ResourceExt};
-use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent};
+use portcullis_controllers::host::{AgentSettings, GRACE, HostController, HostSettings, Known, NodeAgent};
 use portcullis_host::Machine;
 use portcullis_host::claims::Policy;
 use portcullis_host::datapath::Mode;
@@ -54,6 +54,7 @@ pub(crate) fn run_ours(kubeconfig: &str, mode: Mode, both: bool) {
         namespace: "nodes".to_owned(),
         policy: policy.clone(),
         mode,
+        grace: GRACE,
         observe: false,
     };
     let controller = HostSettings {

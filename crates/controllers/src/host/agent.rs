@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::runtime::watcher::{Config, Event};
 use kube::{Client, ResourceExt};
 use portcullis_core::Protocol;
@@ -22,11 +22,15 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
-use super::asked::{Serving, Slice, claim, covers_node_ports, health_check, is_same, node_ports};
+use super::asked::{
+    Serving, Slice, all_ports, claim, covers_node_ports, health_check, is_same, node_ports, told_at,
+};
 use super::doubt::Doubt;
 use super::endpoints::Endpoints;
 use super::health::Health;
 use super::known::{Known, watched};
+use super::lingering::Lingering;
+use super::listeners::Listeners;
 use super::others::{Noted, claim_of_others};
 use super::told::{Item, Told, event_version, version};
 use super::traffic::Traffic;
@@ -49,9 +53,16 @@ pub struct AgentSettings {
     pub policy: Policy,
     /// What the packet filters do.
     pub mode: Mode,
+    /// For so long a port stays whose it was: a program's that may only be started anew, and, where packets are filtered, that of a
+    /// Service, since whoever forwards may not have heard yet that it has gone.
+    pub grace: Duration,
     /// Only watch, and tell what would be done.
     pub observe: bool,
 }
+
+/// For how long a port stays whose it was, usually. Programs are back within it, and so are proxies with what they have heard: with
+/// ten thousand Services kube-proxy takes half of it.
+pub const GRACE: Duration = Duration::from_secs(60);
 
 /// How often is looked where programs listen, and whether the packet filters are still there.
 const LOOK: Duration = Duration::from_secs(2);
@@ -108,10 +119,14 @@ struct Agent {
     endpoints: Endpoints,
     api_server: Told<EndpointSlice>,
     interfaces: watch::Receiver<Interfaces>,
+    listeners: Listeners,
     listening: BTreeSet<Listening>,
     claims: Claims,
-    /// What was put into the packet filters, by Service.
+    /// What was put into the packet filters, by Service, and what of it stays there although no Service has it.
     placed: HashMap<Name, Vec<Place>>,
+    lingering: Lingering,
+    /// The addresses that the node had when its packet filters were set, if they are not known to be gone.
+    set_at: BTreeSet<IpAddr>,
     /// Ports of nodes that Services have and do not get here, since the node needs them itself.
     left_out: BTreeMap<Name, BTreeSet<Port>>,
     health: Health,
@@ -185,9 +200,12 @@ impl NodeAgent {
             others: Noted::default(),
             endpoints: Endpoints::default(),
             api_server: Told::default(),
+            listeners: Listeners::new(settings.grace),
             listening: BTreeSet::new(),
             claims: Claims::new(policy, Here::default()),
             placed: HashMap::new(),
+            lingering: Lingering::new(settings.grace),
+            set_at: BTreeSet::new(),
             left_out: BTreeMap::new(),
             is_bare: true,
             whole: true,
@@ -236,6 +254,7 @@ impl Agent {
             heard.push(known.slices().map(Heard::Slice).chain(ended("endpoints")).boxed());
         }
         let mut heard = stream::select_all(heard);
+        self.recall(&known.client).await;
         self.look().await;
         self.warn_of_forwarding().await;
         // Before anything is read or written: what others change meanwhile is heard of.
@@ -264,6 +283,31 @@ impl Agent {
                 let problem = self.report.borrow().datapath.problem.clone();
                 told(problem.map_or(Ok(()), Err));
             }
+        }
+    }
+
+    /// Takes in what this node told of itself before this was started.
+    async fn recall(&mut self, client: &Client) {
+        let api: Api<ConfigMap> = Api::namespaced(client.clone(), &self.settings.namespace);
+        let own = format!("metadata.name={}", NodeReport::name(&self.settings.node));
+        let mut is_said = false;
+        let told = loop {
+            match api.list(&ListParams::default().fields(&own)).await {
+                Ok(told) => break told,
+                Err(problem) => {
+                    if !is_said {
+                        warn!(node = self.settings.node, %problem, "what this node told before cannot be read; it is tried again");
+                    }
+                    is_said = true;
+                    sleep(BACKOFF.0).await;
+                }
+            }
+        };
+        let Some((_, Ok(before))) = told.items.first().and_then(NodeReport::read) else { return };
+        let listening = before.listening.iter().filter_map(|text| read_listening(text));
+        self.listeners.recall(listening, Instant::now());
+        if before.boot == self.boot && before.datapath.mode != word(Mode::None) {
+            self.set_at = before.addresses().difference(&before.datapath.unset).copied().collect();
         }
     }
 
@@ -380,7 +424,7 @@ impl Agent {
     /// Looks at what nobody tells of.
     async fn look(&mut self) -> BTreeSet<Name> {
         match self.machine.listening().await {
-            Ok(listening) => self.listening = listening,
+            Ok(listening) => self.listening = self.listeners.look(listening, Instant::now()),
             Err(problem) => warn!(%problem, "it cannot be told where programs of this node listen"),
         }
         self.move_to()
@@ -413,13 +457,52 @@ impl Agent {
         };
         let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
         let serving = Serving { cluster, node, service, slices: self.endpoints.of(name) };
-        let frontends = serving.frontends(addresses, &left_out);
+        let mut frontends = serving.frontends(addresses, &left_out);
+        frontends.extend(serving.filters(self.still_told(name)));
         if left_out.is_empty() {
             self.left_out.remove(name);
         } else {
             self.left_out.insert(Arc::clone(name), left_out);
         }
         frontends
+    }
+
+    /// Where a Service is not any more, and its status says that it is. Where packets are only filtered, whoever forwards them goes on
+    /// there, and would let everybody in. It is filtered at what the node has, or had it for.
+    fn still_told(&self, name: &Name) -> Vec<Place> {
+        if self.settings.mode != Mode::Filter {
+            return Vec::new();
+        }
+        let Some(service) = self.services.get(name) else { return Vec::new() };
+        let ports = service.spec.as_ref().map(all_ports).unwrap_or_default();
+        let share = self.claims.share(name);
+        let (here, placed) = (&self.claims.here().interfaces, self.placed.get(name));
+        let told = told_at(service).into_iter().filter_map(|(address, port)| {
+            let has = share.is_some_and(|share| share.addresses.contains(&address)) && ports.contains(&port);
+            let place = Place::new(address, port.protocol, port.number).ok()?;
+            let is_here = || here.have(address);
+            let was_here = || placed.is_some_and(|places| places.contains(&place));
+            let is_others = || self.claims.owner(Some(address), port).is_some_and(|owner| owner != name);
+            (!has && (is_here() || was_here()) && !is_others()).then_some(place)
+        });
+        told.collect()
+    }
+
+    /// What goes out of the packet filters, of places that nobody has any more: where packets are only filtered, later.
+    fn let_go(&mut self, gone: &mut BTreeSet<Place>) {
+        if self.settings.mode != Mode::Filter || self.settings.observe {
+            return;
+        }
+        let now = Instant::now();
+        for place in std::mem::take(gone) {
+            if is_had(&self.claims, &place) {
+                gone.insert(place);
+            } else {
+                self.lingering.enter(place, now);
+            }
+        }
+        let claims = &self.claims;
+        gone.extend(self.lingering.over(now, |place| is_had(claims, place)));
     }
 
     /// Ports of nodes that a Service has and are kept for the node itself. Where a program only listens, ranges count: networks listen
@@ -448,7 +531,7 @@ impl Agent {
         // What was not done is done when it is tried again.
         self.whole |= self.pause.is_some() && !concerned.is_empty();
         if self.pause.is_some_and(|until| Instant::now() < until) {
-            return self.tell_of_addresses(None);
+            return self.tell_of_addresses(None).await;
         }
         let done = if self.whole { self.sync_all().await } else { self.change(concerned).await };
         match done {
@@ -457,11 +540,13 @@ impl Agent {
                     info!("the packet filters of this node are as they should be again");
                 }
                 (self.pause, self.failures, self.whole) = (None, 0, false);
+                self.set_at = self.claims.here().interfaces.addresses();
                 self.tell(NodeDatapath {
                     mode: word(self.settings.mode).to_owned(),
                     interfaces: self.named(in_force),
                     left_out: self.left_out.values().flatten().map(ToString::to_string).collect(),
                     up_to: self.up_to.filter(|_| self.settings.mode != Mode::None),
+                    unset: BTreeSet::new(),
                     problem: None,
                 });
             }
@@ -474,7 +559,7 @@ impl Agent {
                 self.whole = true;
                 self.failures = self.failures.saturating_add(1);
                 self.pause = Some(Instant::now() + pause(BACKOFF, self.failures));
-                self.tell_of_addresses(Some(why));
+                self.tell_of_addresses(Some(why)).await;
             }
         }
     }
@@ -492,18 +577,28 @@ impl Agent {
             }
             all.extend(frontends);
         }
-        self.placed = placed;
+        let places: BTreeSet<Place> = placed.values().flatten().copied().collect();
+        let before = std::mem::replace(&mut self.placed, placed);
+        let mut gone = before.into_values().flatten().filter(|place| !places.contains(place)).collect();
+        for place in &places {
+            self.lingering.leave(place);
+        }
+        self.let_go(&mut gone);
         // Without any there is nothing to be left on the machine.
-        let mode = if all.is_empty() { Mode::None } else { self.settings.mode };
+        let is_bare = all.is_empty() && self.lingering.is_empty();
+        let mode = if is_bare { Mode::None } else { self.settings.mode };
         self.is_bare = mode == Mode::None;
         if self.settings.observe {
             info!(frontends = all.len(), ?mode, "this would be in the packet filters of this node");
             return Ok(BTreeSet::new());
         }
         let (interfaces, count) = (self.outside(), all.len());
+        let lingering: BTreeSet<Place> = self.lingering.places().copied().collect();
         let done = self
             .machine
             .datapath(move |datapath| {
+                let stay = datapath.frontends().filter(|frontend| lingering.contains(&frontend.place()));
+                let all: Vec<Frontend> = stay.cloned().chain(all).collect();
                 let synced = but_for_flows(datapath.sync(mode, &interfaces, all))?;
                 Ok((synced, in_force(datapath)))
             })
@@ -536,12 +631,18 @@ impl Agent {
         for name in moved.difference(&asking) {
             let mut addresses = self.addresses(name);
             let mut places = self.placed.get(name).cloned().unwrap_or_default();
-            let goes = |place: &mut Place| !place.is_node_port() && !addresses.contains(&place.address());
+            let told = self.still_told(name);
+            let goes = |place: &mut Place| {
+                !place.is_node_port() && !addresses.contains(&place.address()) && !told.contains(place)
+            };
             gone.extend(places.extract_if(.., goes));
-            // Where it was already nothing changes, and that may be at many.
-            for place in &places {
-                addresses.remove(&place.address());
-            }
+            // Where it was already with all of its ports nothing changes, and that may be at many.
+            let ports = self.services.get(name).and_then(|service| Some(all_ports(service.spec.as_ref()?)));
+            let is_placed = |address: IpAddr| {
+                let place = |port: &Port| Place::new(address, port.protocol, port.number).ok();
+                ports.iter().flatten().filter_map(place).all(|place| places.contains(&place))
+            };
+            addresses.retain(|address| !is_placed(*address));
             let frontends = self.frontends(name, &addresses);
             places.extend(frontends.iter().map(Frontend::place));
             places.sort_unstable();
@@ -562,13 +663,15 @@ impl Agent {
             }
             come.extend(frontends);
         }
-        // The first and the last frontend bring the table, and take it along.
-        if self.is_bare != self.placed.is_empty() {
-            return self.sync_all().await;
-        }
         // What one gives up may be another's now.
         for frontend in &come {
             gone.remove(&frontend.place());
+            self.lingering.leave(&frontend.place());
+        }
+        self.let_go(&mut gone);
+        // The first and the last frontend bring the table, and take it along.
+        if self.is_bare != (self.placed.is_empty() && self.lingering.is_empty()) {
+            return self.sync_all().await;
         }
         if self.settings.observe {
             if !come.is_empty() || !gone.is_empty() {
@@ -629,12 +732,17 @@ impl Agent {
     }
 
     /// Tells of what this node has while its packet filters cannot be changed, for this reason or for the one that was told. What was
-    /// in force before is, as far as anybody knows. An address that is told with a problem is given to nobody whose ranges have to
-    /// be kept to first.
-    fn tell_of_addresses(&self, why: Option<String>) {
+    /// in force before is, as far as anybody knows, at the addresses that it was in force for.
+    async fn tell_of_addresses(&mut self, why: Option<String>) {
+        // Who may not even look knows nothing new.
+        if matches!(self.machine.datapath(Datapath::is_there).await, Ok(false)) {
+            self.set_at.clear();
+        }
         let before = self.report.borrow().datapath.clone();
         let (mode, problem) = (word(self.settings.mode).to_owned(), why.or_else(|| before.problem.clone()));
-        self.tell(NodeDatapath { mode, problem, ..before });
+        let mut unset = self.claims.here().interfaces.addresses();
+        unset.retain(|address| may_be_told(address) && !self.set_at.contains(address));
+        self.tell(NodeDatapath { mode, problem, unset, ..before });
     }
 
     /// Tells what the node has and what its packet filters do. Both at once, and only when it is so or is known not to be:
@@ -657,6 +765,13 @@ impl Agent {
         }
         self.report.send_replace(now);
     }
+}
+
+/// Whether a place leads to anybody.
+fn is_had(claims: &Claims, place: &Place) -> bool {
+    let port = Port { protocol: place.protocol(), number: place.port() };
+    let at = (!place.is_node_port()).then(|| place.address());
+    claims.owner(at, port).is_some()
 }
 
 /// Tells that there is nothing more to be told.
@@ -696,15 +811,15 @@ fn in_force(datapath: &Datapath) -> BTreeSet<String> {
     datapath.in_force().into_iter().map(str::to_owned).collect()
 }
 
+/// Whether others could use an address.
+fn may_be_told(address: &IpAddr) -> bool {
+    !address.is_loopback() && !is_of_link(address)
+}
+
 /// Interfaces with addresses, as they are told, and those that somebody may name who waits for an address there.
 fn reported(interfaces: &Interfaces, selection: &Selection) -> BTreeMap<String, NodeInterface> {
     let told = interfaces.iter().filter_map(|one| {
-        let addresses: BTreeSet<_> = one
-            .addresses
-            .iter()
-            .copied()
-            .filter(|address| !address.is_loopback() && !is_of_link(address))
-            .collect();
+        let addresses: BTreeSet<_> = one.addresses.iter().copied().filter(may_be_told).collect();
         let interface =
             NodeInterface { addresses, is_part: one.master.is_some(), is_loopback: one.is_loopback };
         let may_be_named = !one.is_loopback && !one.is_veth && !selection.is_internal(&one.name);

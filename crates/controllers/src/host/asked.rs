@@ -130,6 +130,16 @@ fn held(service: &Service) -> Vec<(IpAddr, Option<Vec<Port>>)> {
     ingress.collect()
 }
 
+/// Where the status of a Service says that it is reached: whoever forwards packets goes by that.
+pub(super) fn told_at(service: &Service) -> Vec<(IpAddr, Port)> {
+    let held = held(service).into_iter();
+    let places = held.flat_map(|(address, ports)| {
+        let all = || service.spec.as_ref().map(all_ports).unwrap_or_default().into_iter().collect();
+        ports.unwrap_or_else(all).into_iter().map(move |port| (address, port))
+    });
+    places.collect()
+}
+
 /// What the status of a Service has.
 pub(super) fn ingress(service: &Service) -> impl Iterator<Item = &LoadBalancerIngress> {
     let status = service.status.as_ref().and_then(|status| status.load_balancer.as_ref());
@@ -216,13 +226,25 @@ pub(super) struct Serving<'a> {
 }
 
 impl Serving<'_> {
-    /// The frontends at these addresses, and at its node ports if its ranges are to count for them, but for some of those.
-    pub(super) fn frontends(&self, addresses: &BTreeSet<IpAddr>, left_out: &BTreeSet<Port>) -> Vec<Frontend> {
-        let Some(spec) = &self.service.spec else { return Vec::new() };
+    /// Whose its frontends are, and who may connect to them.
+    fn terms(&self) -> Option<(Owner, Admission)> {
         let nobody = || Admission { ranges: SourceRanges::listed([]), empty_means: EmptyMeans::Nobody };
         let admission = admission(self.service).unwrap_or_else(|_| nobody());
         let (namespace, name) = (self.service.namespace().unwrap_or_default(), self.service.name_any());
-        let Ok(owner) = Owner::new(self.cluster, "Service", Some(namespace), name) else { return Vec::new() };
+        Some((Owner::new(self.cluster, "Service", Some(namespace), name).ok()?, admission))
+    }
+
+    /// Frontends at some places that keep others out, and serve nobody.
+    pub(super) fn filters(&self, places: Vec<Place>) -> Vec<Frontend> {
+        let Some((owner, admission)) = self.terms().filter(|_| !places.is_empty()) else { return Vec::new() };
+        let filter = |place| Frontend::new(place, owner.clone(), admission.clone(), []).ok();
+        places.into_iter().filter_map(filter).collect()
+    }
+
+    /// The frontends at these addresses, and at its node ports if its ranges are to count for them, but for some of those.
+    pub(super) fn frontends(&self, addresses: &BTreeSet<IpAddr>, left_out: &BTreeSet<Port>) -> Vec<Frontend> {
+        let Some(spec) = &self.service.spec else { return Vec::new() };
+        let Some((owner, admission)) = self.terms() else { return Vec::new() };
         let covers_node_ports = covers_node_ports(self.service);
         let mut all = Vec::new();
         for port in ports(spec) {

@@ -18,12 +18,14 @@ mod doubt;
 mod endpoints;
 mod health;
 mod known;
+mod lingering;
+mod listeners;
 mod others;
 mod told;
 mod traffic;
 mod verdict;
 
-pub use agent::{AgentSettings, NodeAgent};
+pub use agent::{AgentSettings, GRACE, NodeAgent};
 pub use controller::{HostController, HostSettings};
 pub use known::Known;
 pub use traffic::Traffic;

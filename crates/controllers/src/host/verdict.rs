@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use k8s_openapi::api::core::v1::{LoadBalancerIngress, PortStatus, Service};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use portcullis_core::{Enforcement, Protocol};
-use portcullis_host::claims::{Port, Refusal, Share};
+use portcullis_host::claims::{Claim, Port, Refusal, Share};
 use portcullis_host::datapath::Mode;
 use portcullis_host::interfaces::{Entry, NotHere};
 use portcullis_kube_api::enforced::{self, enforced_condition};
@@ -70,10 +70,19 @@ enum Server {
     Others,
     /// Whoever did, and others if nobody is known to have.
     AsBefore,
-    /// The same, but nobody who does not yet: what keeps to its ranges is not there.
-    NobodyNew,
     /// The packet filters of its node.
     Node,
+}
+
+/// How it stands with the source ranges of a Service at an address of a node, if that is told now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// They are kept to by the node, or by nobody who comes to serve it now.
+    Kept,
+    /// What it has is kept to, and what is new of it will be in a moment.
+    Settles,
+    /// Nobody keeps to them.
+    Open,
 }
 
 /// Whether ranges keep anybody out.
@@ -94,44 +103,34 @@ pub(super) fn verdict(service: &Service, mode: Mode, all: &[Given<'_>]) -> Verdi
     let given: Vec<Given<'_>> = all.iter().filter(|one| !one.is_aside).cloned().collect();
     let given = given.as_slice();
     // Whoever serves an address does so as soon as it is told. So what keeps others out comes first.
-    let waiting = (mode == Mode::Filter && limits(service)).then(|| claim(service));
+    let limited = limits(service).then(|| claim(service));
     let mut reached = BTreeSet::new();
     let mut servers = BTreeMap::new();
     let mut settling = BTreeSet::new();
     let mut waits = BTreeSet::new();
+    // Several nodes may have an address, and no one can keep others out for another.
+    let mut open = BTreeSet::new();
     for one in given {
+        let server = one.server(mode);
         for address in &one.share.addresses {
-            let server = servers.entry(*address).or_insert(Server::Others);
-            *server = one.server(service, mode).max(*server);
-        }
-        let is_set = one.is_set() && one.has(mode);
-        let Some(claim) = waiting.as_ref().filter(|_| !is_set) else {
-            reached.extend(&one.share.addresses);
-            continue;
-        };
-        for address in &one.share.addresses {
-            let has = |port: &Port| claim.holds(*address, *port);
-            // What it has is kept to by what was set before, unless that is gone.
-            let stays = !one.started_anew && claim.ports.iter().all(has);
-            // Ports that are new are served to everybody in the moment that it takes packet filters to know of them. Where it takes
-            // longer, nobody is sent there.
-            let settles = !one.started_anew
-                && claim.holds_some(*address)
-                && one.datapath.problem.is_none()
-                && !one.is_late;
-            if stays {
-                reached.insert(*address);
-            } else if settles {
-                reached.insert(*address);
-                settling.insert(*address);
-            } else {
-                waits.insert(one.node);
+            let most = servers.entry(*address).or_insert(Server::Others);
+            *most = server.max(*most);
+            match limited.as_ref().map_or(Standing::Kept, |claim| one.standing(claim, *address, mode)) {
+                Standing::Kept => {}
+                Standing::Settles => drop(settling.insert(*address)),
+                Standing::Open => {
+                    open.insert(*address);
+                    waits.insert(one.node);
+                }
             }
+            reached.insert(*address);
         }
     }
+    reached.retain(|address| !open.contains(address));
+    settling.retain(|address| !open.contains(address));
     let assigned = assigned(service, mode, given, &reached, &waits);
     let enforcement = enforcement(service, mode, given, &open_external_ips(service, mode, all));
-    let is_unseen = waiting.is_some() && given.iter().any(|one| one.is_unseen);
+    let is_unseen = mode == Mode::Filter && limited.is_some() && given.iter().any(|one| one.is_unseen);
     let waits = !waits.is_empty() || !settling.is_empty() || enforcement == Kept::NotYet;
     Verdict { addresses: reached, servers, settling, assigned, enforcement, waits, is_unseen }
 }
@@ -147,17 +146,58 @@ impl Given<'_> {
         self.knows && self.datapath.problem.is_none() && !self.started_anew
     }
 
+    /// How it stands with the ranges of a Service at one of its addresses.
+    fn standing(&self, claim: &Claim, address: IpAddr, mode: Mode) -> Standing {
+        match mode {
+            Mode::None => Standing::Kept,
+            Mode::Filter if self.filters() => Standing::Kept,
+            Mode::Filter => {
+                // What it has is kept to by what was set before, unless that is gone.
+                let was_set = !self.started_anew && !self.datapath.unset.contains(&address);
+                let stays = claim.ports.iter().all(|port| claim.holds(address, *port));
+                // Ports that are new are served to everybody in the moment that it takes packet filters to know of them. Where it
+                // takes longer, nobody is sent there.
+                let settles = claim.holds_some(address) && self.datapath.problem.is_none() && !self.is_late;
+                match (was_set, stays, settles) {
+                    (true, true, _) => Standing::Kept,
+                    (true, false, true) => Standing::Settles,
+                    _ => Standing::Open,
+                }
+            }
+            // Who serves what it has goes on, also while an installation is switched.
+            Mode::Nftables if self.serves() || self.filters() || claim.holds_some(address) => Standing::Kept,
+            Mode::Nftables => Standing::Open,
+        }
+    }
+
+    /// What keeps others out while packet filters cannot be changed.
+    fn meanwhile(&self) -> String {
+        let unset: BTreeSet<IpAddr> =
+            self.share.addresses.intersection(&self.datapath.unset).copied().collect();
+        if unset.is_empty() {
+            return "Until they are, what was set there before counts.".to_owned();
+        }
+        format!("Nothing is set there for {}.", list(&unset))
+    }
+
     /// Who serves a Service at the addresses of the node, where this is what packet filters are to do. A proxy that is told to leave
     /// an address alone does so at once, so somebody else has to be there.
-    fn server(&self, service: &Service, mode: Mode) -> Server {
-        if mode != Mode::Nftables {
-            return Server::Others;
+    fn server(&self, mode: Mode) -> Server {
+        match mode {
+            Mode::Nftables if self.serves() => Server::Node,
+            Mode::Nftables => Server::AsBefore,
+            Mode::None | Mode::Filter => Server::Others,
         }
-        if self.has(mode) && self.datapath.problem.is_none() {
-            return Server::Node;
-        }
-        let is_open = limits(service) && !(self.has(Mode::Filter) && self.is_set());
-        if is_open { Server::NobodyNew } else { Server::AsBefore }
+    }
+
+    /// Whether its packet filters serve.
+    fn serves(&self) -> bool {
+        self.has(Mode::Nftables) && self.datapath.problem.is_none()
+    }
+
+    /// Whether they filter what the Service asks for now.
+    fn filters(&self) -> bool {
+        self.has(Mode::Filter) && self.is_set()
     }
 }
 
@@ -214,19 +254,21 @@ fn assigned(
         );
         return (false, "OtherDatapath", format!("{message} {at}"));
     }
-    let mut broken = given.iter().filter(|one| waits.contains(one.node));
+    let mut broken = given.iter().filter(|one| mode == Mode::Filter && waits.contains(one.node));
     if let Some((one, problem)) = broken.find_map(|one| Some((one, one.datapath.problem.as_ref()?))) {
         let message = format!(
-            "Its source ranges come first, and the packet filters of node {} are not as they should be: {problem}.",
-            one.node
+            "Its source ranges come first, and the packet filters of node {} are not as they should be: {problem}. {}",
+            one.node,
+            one.meanwhile()
         );
         return (false, "NotFiltered", format!("{message} {at}"));
     }
     let mut unserved = serving.filter(|_| mode == Mode::Nftables);
     if let Some((one, problem)) = unserved.find_map(|one| Some((one, one.datapath.problem.as_ref()?))) {
         let message = format!(
-            "The packet filters of node {}, which are to serve it, are not as they should be: {problem}. Until they are, what was set there before counts.",
-            one.node
+            "The packet filters of node {}, which are to serve it, are not as they should be: {problem}. {}",
+            one.node,
+            one.meanwhile()
         );
         return (false, "NotServed", format!("{message} {at}"));
     }
@@ -272,7 +314,7 @@ fn why(refusal: &Refusal, at: &BTreeSet<IpAddr>) -> String {
         }
         Refusal::Listens(port) => {
             format!(
-                "A program of the node itself listens on port {port} of {at}: use another port, or stop it."
+                "A program of the node itself listens on port {port} of {at}, or did a moment ago: use another port, or stop it and wait a minute."
             )
         }
         Refusal::NodePort(port, by) => {
@@ -323,8 +365,9 @@ fn enforcement(service: &Service, mode: Mode, given: &[Given<'_>], open: &BTreeS
         }
         if let Some(problem) = &one.datapath.problem {
             return not(format!(
-                "The packet filters of node {} are not as they should be: {problem}. Until they are, what was set there before counts.",
-                one.node
+                "The packet filters of node {} are not as they should be: {problem}. {}",
+                one.node,
+                one.meanwhile()
             ));
         }
         if !one.has(mode) {
@@ -495,13 +538,12 @@ impl Verdict {
 
     /// What proxies are told of an address, of which this is said already. One that sees `Proxy` leaves it alone.
     fn ip_mode(&self, address: IpAddr, said: Option<&LoadBalancerIngress>) -> Option<String> {
-        let new = match self.servers.get(&address).unwrap_or(&Server::Others) {
+        match self.servers.get(&address).unwrap_or(&Server::Others) {
             Server::Node => return Some("Proxy".to_owned()),
             Server::Others => return Some("VIP".to_owned()),
-            Server::AsBefore => "VIP",
-            Server::NobodyNew => "Proxy",
-        };
-        said.map_or_else(|| Some(new.to_owned()), |said| said.ip_mode.clone())
+            Server::AsBefore => {}
+        }
+        said.map_or_else(|| Some("VIP".to_owned()), |said| said.ip_mode.clone())
     }
 }
 
@@ -621,7 +663,7 @@ mod tests {
                 (
                     false,
                     "PortOfNode",
-                    "A program of the node itself listens on port 80/tcp of 10.0.0.7: use another port, or stop it. Service shop/old has port 80/tcp of 198.51.100.7: use another port or address, or wait until it is gone. It is reached at 192.0.2.7.",
+                    "A program of the node itself listens on port 80/tcp of 10.0.0.7, or did a moment ago: use another port, or stop it and wait a minute. Service shop/old has port 80/tcp of 198.51.100.7: use another port or address, or wait until it is gone. It is reached at 192.0.2.7.",
                 ),
             ),
         ] {
@@ -674,7 +716,9 @@ mod tests {
                 serde_json::from_value(json!({"loadBalancer": {"ingress": ingress.as_slice()}})).unwrap();
             let found = verdict(&service, mode, &[given(&one, node, true)]);
             let patch = found.patch(&service, &now).unwrap();
-            patch["status"]["loadBalancer"]["ingress"][0]["ipMode"].as_str().unwrap().to_owned()
+            let ingress = &patch["status"]["loadBalancer"]["ingress"];
+            let nobody = found.addresses.is_empty();
+            if nobody { "-".to_owned() } else { ingress[0]["ipMode"].as_str().unwrap().to_owned() }
         };
         let (nftables, filter, none) = (datapath("nftables"), datapath("filter"), datapath("none"));
         let open: &[&str] = &[];
@@ -693,10 +737,10 @@ mod tests {
             (open, Mode::Nftables, &broken("nftables"), Some("VIP"), "VIP"),
             (limited, Mode::Nftables, &broken("nftables"), Some("VIP"), "VIP"),
             (open, Mode::Nftables, &broken("nftables"), None, "VIP"),
-            // Where nobody keeps to ranges, nobody comes to serve.
-            (limited, Mode::Nftables, &broken("nftables"), None, "Proxy"),
-            (limited, Mode::Nftables, &broken("filter"), None, "Proxy"),
-            (limited, Mode::Nftables, &none, None, "Proxy"),
+            // Where nobody keeps to ranges, nobody is sent, whether proxies know what `Proxy` means or not.
+            (limited, Mode::Nftables, &broken("nftables"), None, "-"),
+            (limited, Mode::Nftables, &broken("filter"), None, "-"),
+            (limited, Mode::Nftables, &none, None, "-"),
         ] {
             let found = ip_mode(ranges, mode, node, before);
             assert_eq!(found, expected, "{ranges:?} {mode:?} {node:?} {before:?}");
@@ -706,6 +750,56 @@ mod tests {
         assert_eq!((found.addresses.len(), found.assigned.0, found.assigned.1), (1, false, "NotServed"));
         assert!(found.assigned.2.contains("no nf_tables"), "{found:?}");
         assert!(verdict(&open, Mode::Filter, &[given(&one, &broken("filter"), true)]).assigned.0);
+    }
+
+    /// What keeps others out goes with it, whatever is told of the addresses.
+    #[test]
+    fn what_is_known_to_be_gone_keeps_nobody_out() {
+        let both = share(&["192.0.2.7", "192.0.2.8"], &[]);
+        let limited = service(&["10.0.0.0/8"], &["192.0.2.7", "192.0.2.8"]);
+        let broken = |unset: &[&str]| NodeDatapath {
+            problem: Some("no nf_tables".to_owned()),
+            unset: unset.iter().map(|text| ip(text)).collect(),
+            ..datapath("filter")
+        };
+        let counts = "Until they are, what was set there before counts.";
+        for (unset, expected, said) in [
+            (&[][..], &["192.0.2.7", "192.0.2.8"][..], counts),
+            (&["198.51.100.7"], &["192.0.2.7", "192.0.2.8"], counts),
+            (&["192.0.2.8"], &["192.0.2.7"], "Nothing is set there for 192.0.2.8."),
+            (&["192.0.2.7", "192.0.2.8"], &[], "Nothing is set there for 192.0.2.7, 192.0.2.8."),
+        ] {
+            let node = broken(unset);
+            let found = verdict(&limited, Mode::Filter, &[given(&both, &node, false)]);
+            assert_eq!(found.addresses, expected.iter().map(|text| ip(text)).collect(), "{unset:?}");
+            assert!(
+                matches!(&found.enforcement, Kept::Said(Enforcement::Not(why)) if why.ends_with(said)),
+                "{found:?}"
+            );
+            let open = verdict(&service(&[], &[]), Mode::Filter, &[given(&both, &node, false)]);
+            assert_eq!(open.addresses.len(), 2, "who lets everybody in has both");
+        }
+    }
+
+    /// What comes to an address may come to any node that has it.
+    #[test]
+    fn no_node_keeps_others_out_for_another() {
+        let (fine, one) = (datapath("filter"), share(&["192.0.2.7"], &[]));
+        let broken = NodeDatapath { problem: Some("no nf_tables".to_owned()), ..datapath("filter") };
+        let limited = service(&["10.0.0.0/8"], &[]);
+        for (other, knows, reached) in [(&fine, true, true), (&fine, false, false), (&broken, true, false)] {
+            let other = Given { node: "b", ..given(&one, other, knows) };
+            for all in [[given(&one, &fine, true), other.clone()], [other.clone(), given(&one, &fine, true)]]
+            {
+                let found = verdict(&limited, Mode::Filter, &all);
+                assert_eq!(!found.addresses.is_empty(), reached, "{found:?}");
+                assert_eq!(found.waits, !reached);
+                assert!(!found.assigned.2.contains("192.0.2.7") || reached, "{found:?}");
+            }
+            let aside = Given { is_aside: true, ..other };
+            let found = verdict(&limited, Mode::Filter, &[given(&one, &fine, true), aside]);
+            assert_eq!(found.addresses.len(), 1, "nobody is sent to one that is not ready");
+        }
     }
 
     /// A port that is new is not served to everybody for longer than it takes to filter it.

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use portcullis_controllers::host::AgentSettings;
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::enforced::ENFORCED;
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS};
@@ -198,6 +199,39 @@ async fn what_the_node_needs_is_refused() {
     // Once the program is gone, the port is free.
     drop(listening);
     scene.wait_for_addresses("cockpit", &[LAN, WAN]);
+}
+
+/// A program that is started anew has its port when it is back, also where all of ours was started meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_started_anew_has_its_port() {
+    let scene = Scene::new("restarted", Mode::Nftables);
+    let _backend = scene.backend.serve(8080);
+    let program = scene.node.serve(9100);
+    let _controller = scene.start_controller().await;
+    let patient = AgentSettings { grace: Duration::from_secs(600), ..scene.agent_settings() };
+    let agent = scene.start_agent_with(patient.clone()).await;
+    let ask = |port: u16| {
+        scene.apply(
+            "greedy",
+            json!({}),
+            json!({"ports": [{"name": "http", "port": port, "targetPort": 8080}]}),
+        );
+        scene.endpoint("greedy", json!({"ready": true}));
+    };
+    ask(9100);
+    let told = "False/PortOfNode: A program of the node itself listens on port 9100/tcp";
+    scene.wait_for_condition("greedy", ASSIGNED, told);
+    drop((program, agent));
+    let _agent = scene.start_agent_with(patient).await;
+    // Whoever asks and gets something is told of it by a look at the node after the program had gone.
+    scene.apply("other", json!({}), json!({"ports": [{"port": 81}]}));
+    scene.wait_for_addresses("other", &[LAN, WAN]);
+    scene.wait_for_condition("greedy", ASSIGNED, told);
+    assert_eq!(scene.addresses("greedy"), Vec::<String>::new());
+    let _program = scene.node.serve(9100);
+    assert_eq!(connect(&scene.inside, LAN, Target::Tcp(9100)), Ok("192.0.2.10".to_owned()));
+    ask(9101);
+    scene.wait_for_addresses("greedy", &[LAN, WAN]);
 }
 
 /// Somebody clears the status of who has a port, for which an older one waits: it is put back, and nobody else gets it.

@@ -87,22 +87,6 @@ async fn allow(machine: &Machine, allowed: bool) {
     machine.datapath(set).await.unwrap();
 }
 
-/// A proxy like any: it serves all ports of a Service at the addresses in its status, and lets everybody in.
-fn serve_as_told(scene: &Scene, name: &str) {
-    let (service, addresses) = (scene.service(name), scene.addresses(name));
-    let ports = service["spec"]["ports"].as_array().unwrap().iter().map(|port| &port["port"]);
-    let serve = |port| {
-        let to = "10.244.0.2:8080";
-        addresses.iter().map(move |address| format!("ip daddr {address} tcp dport {port} dnat to {to}"))
-    };
-    let rules: Vec<String> = ports.flat_map(serve).collect();
-    scene.node.nft(&format!(
-        "table ip proxy {{}}\ndelete table ip proxy\ntable ip proxy {{ chain prerouting {{
-            type nat hook prerouting priority -100;\n{}\n}}; }}",
-        rules.join("\n")
-    ));
-}
-
 /// Packet filters cannot be changed: nobody gets an address whose filter is missing, what was in force still is, and what is
 /// said of it is true.
 #[tokio::test(flavor = "multi_thread")]
@@ -127,7 +111,7 @@ async fn packet_filters_that_cannot_be_changed() {
         "False/NotEnforced: The packet filters of node refused-node are not as they should be: this process may not",
     );
     assert_eq!(scene.addresses("web"), Vec::<String>::new());
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     assert!(!can_connect(&scene.outside, WAN, WEB) && !can_connect(&scene.inside, LAN, WEB));
     eventually("an Event says so", || {
         scene.events("web").iter().any(|event| event.starts_with("NotFiltered: "))
@@ -136,7 +120,7 @@ async fn packet_filters_that_cannot_be_changed() {
     // From now on they can be, and it is tried again.
     allow(&machine, true).await;
     scene.wait_for_addresses("web", &[LAN, WAN]);
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     assert!(can_connect(&scene.inside, LAN, WEB));
     assert!(!can_connect(&scene.outside, WAN, WEB));
     scene.wait_for_condition("web", ASSIGNED, "True/Assigned");
@@ -161,7 +145,7 @@ async fn packet_filters_that_cannot_be_changed() {
     scene.node.run("ip address add 192.0.2.9/24 dev to-inside");
     scene.wait_for_condition("web", ASSIGNED, "False/NotFiltered: ");
     assert_eq!(scene.addresses("web"), [LAN, WAN]);
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     assert!(!can_connect(&scene.outside, "192.0.2.9", WEB), "nothing opens");
     // Whoever needs no filter is told of addresses all the same, each time, and not only when it is tried again.
     scene.apply("open", json!({}), json!({"ports": [{"port": 82}]}));
@@ -179,7 +163,7 @@ async fn packet_filters_that_cannot_be_changed() {
     scene.wait_for_addresses("web", &[LAN, "192.0.2.9", WAN]);
     scene.wait_for_addresses("late", &[LAN, "192.0.2.9", WAN]);
     scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     for (client, address) in [(&scene.inside, LAN), (&scene.inside, "192.0.2.9"), (&scene.outside, WAN)] {
         assert!(!can_connect(client, address, WEB), "now it keeps to the new ranges at {address}");
     }
@@ -219,8 +203,8 @@ async fn packet_filters_that_cannot_serve() {
         (scene.addresses("web"), ip_mode("web")),
         (vec![LAN.to_owned(), WAN.to_owned()], "\"VIP\"".to_owned())
     );
-    assert_eq!(ip_mode("limited"), "\"Proxy\"", "nobody would keep to its ranges");
-    serve_as_told(&scene, "web");
+    assert_eq!(scene.addresses("limited"), Vec::<String>::new(), "nobody would keep to its ranges");
+    scene.serve_as_told("web");
     assert!(can_connect(&scene.inside, LAN, WEB));
 
     // From now on they can be, and serve it.
@@ -279,14 +263,14 @@ async fn a_new_port_whose_filter_is_missing() {
     scene.wait_for_addresses("web", &[]);
     let late = "The packet filters of node newport-node do not know what it asks for now";
     scene.wait_for_condition("web", ENFORCED, &format!("False/NotEnforced: {late}"));
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     assert!(!can_connect(&scene.outside, WAN, Target::Tcp(81)));
 
     // Somebody does again: both ports are served, and filtered.
     let _agent = start();
     scene.wait_for_addresses("web", &[LAN, WAN]);
     scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     for port in [80, 81] {
         assert!(can_connect(&scene.inside, LAN, Target::Tcp(port)), "{port}");
         assert!(!can_connect(&scene.outside, WAN, Target::Tcp(port)), "{port}");
@@ -424,7 +408,7 @@ async fn a_node_that_was_started_anew() {
     scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
     scene.wait_for_addresses("web", &[LAN, WAN]);
     scene.wait_for_condition("web", ENFORCED, "True/Enforced");
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     assert!(!can_connect(&scene.outside, WAN, WEB));
     drop(agent);
     // As after a start of the machine, where Portcullis does not start.
@@ -434,7 +418,7 @@ async fn a_node_that_was_started_anew() {
     scene.booted("0b00b00b-0000-4000-8000-000000000000");
     scene.wait_for_addresses("web", &[]);
     scene.wait_for_condition("web", ENFORCED, "False/NotEnforced: Node anew-node was started anew");
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     assert!(!can_connect(&scene.outside, WAN, WEB));
     // It starts, and nobody is told of an address before its filter is there. What the node told last is about another start than the
     // one that its kubelet tells of.
@@ -446,10 +430,49 @@ async fn a_node_that_was_started_anew() {
     scene.wait_for_addresses("web", &[LAN, WAN]);
     assert!(has_table(&scene), "the filter was there first");
     scene.wait_for_condition("web", ENFORCED, "True/Enforced");
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     assert!(!can_connect(&scene.outside, WAN, WEB));
     assert!(can_connect(&scene.inside, LAN, WEB));
     drop(controller);
+}
+
+/// Nor does what was set outlive a start after which packet filters cannot be set at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_started_anew_and_cannot_filter() {
+    let scene = Scene::new("anew-unset", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    let (controller, agent) = (scene.start_controller().await, scene.start_agent().await);
+    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+    drop((controller, agent));
+    // By the time that anybody looks, the node and its kubelet tell of the same start.
+    scene.node.run("nft delete table inet portcullis");
+    scene.serve_as_told("web");
+    assert!(can_connect(&scene.outside, WAN, WEB), "whoever forwards lets everybody in");
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    scene.booted(boot.trim());
+    let mut told = scene.report();
+    told["boot"] = json!("0b00b00b-0000-4000-8000-000000000000");
+    scene.set_report(&told);
+    let machine = machine(&scene.node);
+    allow(&machine, false).await;
+    let agent = NodeAgent::new(machine.clone(), scene.agent_settings(), scene.known().await);
+    let _agent = Running::of(agent.run(|_| {}));
+    eventually("the node tells of this start", || scene.report()["boot"] == boot.trim());
+    let _controller = scene.start_controller().await;
+    scene.wait_for_addresses("web", &[]);
+    scene.wait_for_condition("web", ASSIGNED, "False/NotFiltered: ");
+    let told = "Nothing is set there for 192.0.2.1, 198.51.100.1.";
+    eventually("it is told", || scene.condition("web", ENFORCED).ends_with(told));
+    scene.serve_as_told("web");
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    allow(&machine, true).await;
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+    scene.serve_as_told("web");
+    assert!(can_connect(&scene.inside, LAN, WEB));
+    assert!(!can_connect(&scene.outside, WAN, WEB));
 }
 
 /// Who had an address leaves while nobody looks: who waits for it gets it once the node's packet filters know of that, and not before.
@@ -485,7 +508,7 @@ async fn who_leaves_unseen_leaves_nothing_open() {
     let _agent = scene.start_agent().await;
     scene.wait_for_addresses("web", &[LAN, WAN]);
     scene.wait_for_condition("web", ENFORCED, "True/Enforced");
-    serve_as_told(&scene, "web");
+    scene.serve_as_told("web");
     assert!(!can_connect(&scene.outside, WAN, WEB));
     assert!(can_connect(&scene.inside, LAN, WEB));
 }

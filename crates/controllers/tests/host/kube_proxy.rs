@@ -5,6 +5,7 @@ use portcullis_host::datapath::{Counters, Datapath, Mode, Place};
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_kube_api::enforced::ENFORCED;
 use portcullis_testkit::parts::Namespace;
+use portcullis_testkit::talk::{Backend, Held, ask};
 use portcullis_testkit::{Target, can_connect, connect, eventually};
 use serde_json::{Value, json};
 
@@ -109,10 +110,14 @@ fn what_is_served_here_kube_proxy_leaves_alone() {
 #[test]
 fn ranges_are_kept_to_ahead_of_kube_proxy() {
     let (scene, _proxy) = Scene::with_kube_proxy("ahead", Mode::Filter);
-    let _serving = scene.backend.serve(8080);
+    let _serving = (scene.backend.serve(8080), Backend::start(&scene.backend, 8081));
     let (running, runtime) = scene.start_on_node();
     // kube-proxy reads only the field of the spec.
-    let limited = |range: &str| scene.apply("web", json!({SOURCE_RANGES: range}), json!({}));
+    let ports = json!([
+        {"name": "http", "port": 80, "targetPort": 8080},
+        {"name": "talk", "port": 8000, "targetPort": 8081},
+    ]);
+    let limited = |range: &str| scene.apply("web", json!({SOURCE_RANGES: range}), json!({"ports": ports}));
     limited("192.0.2.0/24");
     scene.endpoint("web", json!({"ready": true}));
     scene.wait_for_addresses("web", &[LAN, WAN]);
@@ -139,7 +144,9 @@ fn ranges_are_kept_to_ahead_of_kube_proxy() {
     assert!(!can_connect(&scene.inside, LAN, WEB));
     assert_eq!(of_kube_proxy(&scene), forwarded);
     // In the field both count: who is in it connects, by either.
-    let field = |ranges: Value| scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ranges}));
+    let field = |ranges: Value| {
+        scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ranges, "ports": ports}));
+    };
     field(json!(["192.0.2.0/24"]));
     eventually("who is in the range of both connects", || can_connect(&scene.inside, LAN, WEB));
     let before = counted(&scene, WAN).dropped.packets;
@@ -149,8 +156,24 @@ fn ranges_are_kept_to_ahead_of_kube_proxy() {
     // kube-proxy alone lets everybody in where only the annotation names ranges.
     limited("192.0.2.0/24");
     scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
+    // A restart of ours is noticed by nobody.
+    eventually("kube-proxy serves the other port", || ask(&scene.inside, LAN, 8000).is_ok());
+    let mut held = Held::connect(&scene.inside, LAN, 8000).unwrap();
+    held.ask().unwrap();
     drop((running, runtime));
     assert!(!can_connect(&scene.outside, WAN, WEB), "it is kept to while nobody looks after it");
+    held.ask().unwrap();
+    let before = counted(&scene, WAN).dropped.packets;
+    let again = scene.start_on_node();
+    limited("192.0.2.0/25");
+    eventually("it is looked after", || {
+        scene.node.run("nft list sets table inet portcullis").contains("admit4_25")
+    });
+    held.ask().unwrap();
+    assert!(!can_connect(&scene.outside, WAN, WEB));
+    assert!(counted(&scene, WAN).dropped.packets > before, "what was counted is not forgotten");
+    drop(again);
+    held.ask().unwrap();
     without_ours(&scene);
     eventually("kube-proxy lets everybody in", || can_connect(&scene.outside, WAN, WEB));
 }

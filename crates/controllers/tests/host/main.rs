@@ -9,6 +9,7 @@ mod conflicts;
 mod faults;
 mod interfaces;
 mod kube_proxy;
+mod leaving;
 mod nodes;
 mod packets;
 mod router;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent};
@@ -16,6 +17,9 @@ use portcullis_testkit::{Host, KubeProxy, Passage, eventually, kubernetes, kuber
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
+
+/// Programs of a node that go are not waited for any longer here.
+const GRACE: Duration = Duration::from_secs(3);
 
 pub(crate) const LAN: &str = "192.0.2.1";
 pub(crate) const LAN6: &str = "2001:db8:1::1";
@@ -246,6 +250,7 @@ impl Scene {
             namespace: self.name.to_owned(),
             policy: Self::policy(),
             mode: self.mode,
+            grace: GRACE,
             observe: false,
         }
     }
@@ -396,6 +401,22 @@ impl Scene {
             format!("{}: {}", event["reason"].as_str().unwrap(), event["message"].as_str().unwrap())
         })
         .collect()
+    }
+
+    /// A proxy like any: it serves all ports of a Service at the addresses in its status, and lets everybody in.
+    pub(crate) fn serve_as_told(&self, name: &str) {
+        let (service, addresses) = (self.service(name), self.addresses(name));
+        let ports = service["spec"]["ports"].as_array().unwrap().iter().map(|port| &port["port"]);
+        let serve = |port| {
+            let to = "10.244.0.2:8080";
+            addresses.iter().map(move |address| format!("ip daddr {address} tcp dport {port} dnat to {to}"))
+        };
+        let rules: Vec<String> = ports.flat_map(serve).collect();
+        self.node.nft(&format!(
+            "table ip proxy {{}}\ndelete table ip proxy\ntable ip proxy {{ chain prerouting {{
+                type nat hook prerouting priority -100;\n{}\n}}; }}",
+            rules.join("\n")
+        ));
     }
 
     pub(crate) fn delete(&self, name: &str) {

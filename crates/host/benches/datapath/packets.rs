@@ -1,4 +1,4 @@
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -15,11 +15,12 @@ use portcullis_testkit::{Host, KubeProxy, eventually, kubernetes_in, link};
 use crate::changes::frontend;
 use crate::on;
 
-/// Ways are measured in turns, so that they have the same machine. The best turn counts: what others do on the machine only
-/// ever makes it worse. Where ours is behind by more than the noise after so many turns there are more, up to the most, which
-/// end as soon as it is not: that is in favour of ours, and what is printed says so.
-const TURNS: usize = 15;
-const MOST_TURNS: usize = 60;
+/// Ways are measured in turns, so that they have the same machine, and ours and kube-proxy's right after each other, in an order that
+/// changes. What counts is by how much they differ within a turn, in the middle of all turns.
+const TURNS: usize = 41;
+/// Of so many differences, in order, the one in the middle is between these two, in 95 of 100 runs: as likely as 41 coins have 13 heads
+/// or fewer, or 28 or more.
+const BETWEEN: (usize, usize) = (13, 27);
 /// Connections, and questions on one connection, in each turn.
 const CONNECTIONS: usize = 400;
 const QUESTIONS: usize = 2000;
@@ -27,10 +28,6 @@ const QUESTIONS: usize = 2000;
 const STREAM: Duration = Duration::from_millis(400);
 /// kube-proxy has few Services beside the one that is measured: with ten thousand it takes most of a minute to start.
 const SERVICES: usize = 200;
-/// One in so many is in the noise between two ways that are equally fast. What is printed says by how much ours is ahead or
-/// behind, and whether it is kept only by that.
-const NOISE: u64 = 10;
-
 const ADDRESS: &str = "203.0.113.100";
 const BACKEND: &str = "10.244.0.2";
 const RANGE: &str = "192.0.2.0/24";
@@ -74,35 +71,38 @@ pub(crate) fn measure(count: u32) {
             figures
         }
     };
-    let mut best = [Figures::default(); 3];
-    let mut turns = 0;
-    while turns < TURNS || (turns < MOST_TURNS && KINDS.iter().any(|kind| !kind.is_kept(&best))) {
-        for (best, way) in best.iter_mut().zip(WAYS) {
-            best.improve(&figures(way));
-        }
-        turns += 1;
+    let mut turns = Vec::with_capacity(TURNS);
+    for turn in 0..TURNS {
+        let direct = figures(Way::Direct);
+        turns.push(if turn % 2 == 0 {
+            let ours = figures(Way::Ours);
+            [direct, ours, figures(Way::KubeProxy)]
+        } else {
+            let theirs = figures(Way::KubeProxy);
+            [direct, figures(Way::Ours), theirs]
+        });
     }
     println!("{:<32} {:>16} {:>16} {:>16}", "", "direct", "ours", "kube-proxy");
     for kind in KINDS {
-        let cells = best.map(|figures| {
-            format!("{:.1} {}", Duration::from_nanos((kind.of)(&figures)).as_secs_f64() * 1e6, kind.unit)
+        let cells = [0, 1, 2].map(|way| {
+            let mut all: Vec<f64> = turns.iter().map(|turn| (kind.of)(&turn[way])).collect();
+            all.sort_by(f64::total_cmp);
+            format!("{:.1} {}", all[TURNS / 2], kind.unit)
         });
+        let behind = Behind::of(&turns, &kind);
         println!(
-            "{:<32} {:>16} {:>16} {:>16} {} {}",
+            "{:<32} {:>16} {:>16} {:>16} {} {behind}",
             kind.what,
             cells[0],
             cells[1],
             cells[2],
-            mark(kind.is_kept(&best)),
-            kind.difference(&best)
+            mark(behind.is_kept()),
         );
     }
-    println!("The best of {turns} turns. Up to {} % behind counts as kept: that is the noise.", 100 / NOISE);
-    if turns > TURNS {
-        println!(
-            "After the usual {TURNS} ours was behind by more than that: there were more turns, which end when it is not."
-        );
-    }
+    println!(
+        "The median of {TURNS} turns, and that of the differences within each of them, which is between the two others in 95 of 100 runs. \
+         It is kept where ours is not shown to be slower: where the first of these is not above zero."
+    );
 }
 
 /// Otherwise what is measured is mostly who wakes whom on which processor, which differs from turn to turn.
@@ -127,33 +127,19 @@ fn rules_of_kube_proxy() -> String {
     rules
 }
 
-/// The best medians so far, in thousandths of the unit that is printed.
+/// The medians of a turn, in the units that are printed.
 #[derive(Clone, Copy)]
 struct Figures {
-    connection: u64,
-    answer: u64,
-    throughput: u64,
-}
-
-impl Default for Figures {
-    fn default() -> Self {
-        Self { connection: u64::MAX, answer: u64::MAX, throughput: 0 }
-    }
-}
-
-impl Figures {
-    fn improve(&mut self, turn: &Self) {
-        self.connection = self.connection.min(turn.connection);
-        self.answer = self.answer.min(turn.answer);
-        self.throughput = self.throughput.max(turn.throughput);
-    }
+    connection: f64,
+    answer: f64,
+    throughput: f64,
 }
 
 /// What is measured.
 struct Kind {
     what: &'static str,
     unit: &'static str,
-    of: fn(&Figures) -> u64,
+    of: fn(&Figures) -> f64,
     more_is_better: bool,
 }
 
@@ -178,33 +164,35 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-impl Kind {
-    /// What should be the smaller one of ours and kube-proxy's, and the other.
-    fn pair(&self, best: &[Figures; 3]) -> (u64, u64) {
-        let (ours, theirs) = ((self.of)(&best[1]), (self.of)(&best[2]));
-        if self.more_is_better { (theirs, ours) } else { (ours, theirs) }
-    }
+/// By how much ours is behind kube-proxy, as a part of what kube-proxy takes.
+struct Behind {
+    least: f64,
+    median: f64,
+    most: f64,
+}
 
-    /// Whether ours is as good as kube-proxy, or behind by no more than the noise.
-    fn is_kept(&self, best: &[Figures; 3]) -> bool {
-        let (smaller, larger) = self.pair(best);
-        smaller <= larger.saturating_add(larger / NOISE)
-    }
-
-    /// By how much ours is ahead, or behind, in tenths of a percent of what should be the larger one.
-    fn difference(&self, best: &[Figures; 3]) -> String {
-        let (smaller, larger) = self.pair(best);
-        let percent = |by: u64| {
-            let tenths = by.saturating_mul(1000) / larger.max(1);
-            format!("{}.{} %", tenths / 10, tenths % 10)
+impl Behind {
+    fn of(turns: &[[Figures; 3]], kind: &Kind) -> Self {
+        let behind = |turn: &[Figures; 3]| {
+            let (ours, theirs) = ((kind.of)(&turn[1]), (kind.of)(&turn[2]));
+            if kind.more_is_better { theirs / ours - 1.0 } else { ours / theirs - 1.0 }
         };
-        if smaller <= larger {
-            format!("{} ahead", percent(larger - smaller))
-        } else if self.is_kept(best) {
-            format!("{} behind, within the noise", percent(smaller - larger))
-        } else {
-            format!("{} behind", percent(smaller - larger))
-        }
+        let mut all: Vec<f64> = turns.iter().map(behind).collect();
+        all.sort_by(f64::total_cmp);
+        Behind { least: all[BETWEEN.0], median: all[TURNS / 2], most: all[BETWEEN.1] }
+    }
+
+    fn is_kept(&self) -> bool {
+        self.least <= 0.0
+    }
+}
+
+impl fmt::Display for Behind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Behind { least, median, most } = self;
+        let word = if *median > 0.0 { "behind" } else { "ahead" };
+        let (least, most) = (100.0 * least, 100.0 * most);
+        write!(f, "{:.1} % {word} ({least:+.1} to {most:+.1} %)", 100.0 * median.abs())
     }
 }
 
@@ -237,14 +225,14 @@ impl Lab {
     fn measure(&self, address: &str) -> Figures {
         let at = |port| SocketAddr::new(address.parse().unwrap(), port);
         on(&self.client, || Figures {
-            connection: nanos((0..CONNECTIONS).map(|_| {
+            connection: micros((0..CONNECTIONS).map(|_| {
                 let start = Instant::now();
                 ask(&mut connect(at(TALK)));
                 start.elapsed()
             })),
             answer: {
                 let mut stream = connect(at(TALK));
-                nanos((0..QUESTIONS).map(|_| {
+                micros((0..QUESTIONS).map(|_| {
                     let start = Instant::now();
                     ask(&mut stream);
                     start.elapsed()
@@ -269,21 +257,20 @@ fn ask(stream: &mut TcpStream) {
 }
 
 /// How much is sent in a second, in MB.
-fn stream(to: SocketAddr) -> u64 {
+fn stream(to: SocketAddr) -> f64 {
     let mut stream = connect(to);
     let chunk = vec![0; 1 << 17];
-    let (start, mut sent) = (Instant::now(), 0u64);
+    let (start, mut chunks) = (Instant::now(), 0_u32);
     while start.elapsed() < STREAM {
         stream.write_all(&chunk).unwrap();
-        sent += 1 << 17;
+        chunks += 1;
     }
-    let micros = u64::try_from(start.elapsed().as_micros()).unwrap();
-    sent * 1000 / micros
+    f64::from(chunks) * f64::from(1 << 17) / start.elapsed().as_secs_f64() / 1e6
 }
 
-fn nanos(times: impl Iterator<Item = Duration>) -> u64 {
+fn micros(times: impl Iterator<Item = Duration>) -> f64 {
     let mut times: Vec<Duration> = times.collect();
-    u64::try_from(median(&mut times).as_nanos()).unwrap()
+    median(&mut times).as_secs_f64() * 1e6
 }
 
 fn talk(mut stream: TcpStream) {

@@ -15,6 +15,11 @@ pub enum Error {
         "the kernel did not take the rules, and the packet filters are as they were: it has to have nf_tables, nf_nat, nf_conntrack and what nft calls fib, masquerade and reject, and to be Linux 5.10 or newer to filter where packets arrive"
     )]
     Rules(#[source] io::Error),
+    /// They are more than fits into a message.
+    #[error(
+        "all rules and elements of this node are more than this process may send at once, and the packet filters are as they were: raise net.core.wmem_max (16777216 is enough for ten thousand Services), or run `portcullis clear-filters` where a moment without filters does no harm"
+    )]
+    TooMany,
     /// The kernel refused elements, or did not tell what it has.
     #[error(
         "the kernel did not {what}; what it took before that is in force, and all is read anew before the next change"
@@ -48,10 +53,10 @@ pub enum Error {
 impl Error {
     /// What the kernel said, when it was to take rules.
     pub(crate) fn rules(source: io::Error) -> Self {
-        if source.kind() == io::ErrorKind::PermissionDenied {
-            Self::NotPermitted
-        } else {
-            Self::Rules(source)
+        match source.raw_os_error() {
+            Some(nix::libc::EPERM | nix::libc::EACCES) => Self::NotPermitted,
+            Some(nix::libc::EMSGSIZE) => Self::TooMany,
+            _ => Self::Rules(source),
         }
     }
 

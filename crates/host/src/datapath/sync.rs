@@ -153,6 +153,11 @@ impl Datapath {
         self.known = None;
     }
 
+    /// Whether there is a table of ours, whatever is in it.
+    pub fn is_there(&mut self) -> Result<bool, Error> {
+        Ok(self.kernel.table()?.is_some())
+    }
+
     /// What others change in our table from now on. Whoever hears of it may [`Datapath::doubt`].
     pub fn others(&self) -> Result<UnboundedReceiver<Others>, Error> {
         self.kernel.others()

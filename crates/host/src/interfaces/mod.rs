@@ -56,6 +56,11 @@ impl Interfaces {
         self.iter().find(|interface| interface.name == name)
     }
 
+    /// All of their addresses.
+    pub fn addresses(&self) -> BTreeSet<IpAddr> {
+        self.iter().flat_map(|interface| interface.addresses.iter().copied()).collect()
+    }
+
     /// Whether any of them has an address.
     pub fn have(&self, address: IpAddr) -> bool {
         self.iter().any(|interface| interface.addresses.contains(&address))

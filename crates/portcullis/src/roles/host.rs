@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use portcullis_controllers::Lease;
-use portcullis_controllers::host::{AgentSettings, HostController, HostSettings, Known, NodeAgent, Traffic};
+use portcullis_controllers::host::{
+    AgentSettings, GRACE, HostController, HostSettings, Known, NodeAgent, Traffic,
+};
 use portcullis_host::Machine;
 use portcullis_host::claims::Policy;
 use portcullis_host::datapath::{Count, Counters, Mode as Filters};
@@ -56,6 +58,7 @@ pub(crate) async fn start(
             namespace: given.namespace.clone(),
             policy: policy(given),
             mode: filters(given.datapath),
+            grace: GRACE,
             observe,
         };
         let agent = NodeAgent::new(machine, settings, known.clone());

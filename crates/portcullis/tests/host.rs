@@ -320,6 +320,28 @@ fn an_api_that_is_away_and_a_start_after_that() {
     assert!(can_connect(&inside, NODE, WEB) && !can_connect(&outside, "198.51.100.1", WEB));
 }
 
+/// A configuration that names MicroShift's, with a file of its config.d, and says something itself.
+fn as_microshift_has_it(files: &Path) -> String {
+    let theirs = files.join("microshift");
+    fs::create_dir_all(theirs.join("config.d")).unwrap();
+    let base = "ingress: {status: Managed, ports: {http: 8001, https: 8444}, listenAddress: [to-outside]}\n";
+    fs::write(theirs.join("config.yaml"), base).unwrap();
+    fs::write(theirs.join("config.d/10-address.yaml"), "ingress: {listenAddress: [to-inside]}\n").unwrap();
+    format!(
+        "singleNode: {{microshift: {}, enabled: true, image: 'router:1', namespace: portcullis-ingress}}\n\
+         ingress: {{ports: {{https: 8443}}}}\n",
+        theirs.join("config.yaml").display()
+    )
+}
+
+/// What is said to who has the packet filters of a node cleared.
+fn clear_filters(node: &Host) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
+    let output = Namespace::run(node, || command.arg("clear-filters").output().unwrap());
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
 /// An edge administrator: the router on or off, on which ports, at which interface, and who may connect.
 #[test]
 fn the_stories_of_a_single_node() {
@@ -422,18 +444,7 @@ fn the_stories_of_a_single_node() {
     drop(running);
 
     // And on again, as an existing MicroShift has it, a file of its config.d included; what is said here wins.
-    let theirs = files.path().join("microshift");
-    fs::create_dir_all(theirs.join("config.d")).unwrap();
-    let microshift =
-        "ingress: {status: Managed, ports: {http: 8001, https: 8444}, listenAddress: [to-outside]}\n";
-    fs::write(theirs.join("config.yaml"), microshift).unwrap();
-    fs::write(theirs.join("config.d/10-address.yaml"), "ingress: {listenAddress: [to-inside]}\n").unwrap();
-    let text = format!(
-        "{general}singleNode: {{microshift: {}, enabled: true, image: 'router:1', namespace: portcullis-ingress}}\n\
-         ingress: {{ports: {{https: 8443}}}}\n",
-        theirs.join("config.yaml").display()
-    );
-    fs::write(&config, text).unwrap();
+    fs::write(&config, format!("{general}{}", as_microshift_has_it(files.path()))).unwrap();
     let running = Program::start(&node, &log, &config, &[]);
     eventually("it is at that interface", || at() == NODE);
     assert_eq!(router("{.spec.ports[*].port}"), "8001 8443");
@@ -441,15 +452,12 @@ fn the_stories_of_a_single_node() {
     eventually("it serves", || can_connect(&inside, NODE, Target::Tcp(8001)));
     drop(running);
     // Where it does not run any more, and is not to, what it left is taken away by hand.
-    let clear = || {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_portcullis"));
-        let output = Namespace::run(&node, || command.arg("clear-filters").output().unwrap());
-        assert!(output.status.success(), "{output:?}");
-        String::from_utf8(output.stdout).unwrap()
-    };
-    assert_eq!(clear(), "What Portcullis had in the packet filters of this machine is gone.\n");
+    assert_eq!(clear_filters(&node), "What Portcullis had in the packet filters of this machine is gone.\n");
     assert!(!has_table());
-    assert_eq!(clear(), "There is nothing of Portcullis in the packet filters of this machine.\n");
+    assert_eq!(
+        clear_filters(&node),
+        "There is nothing of Portcullis in the packet filters of this machine.\n"
+    );
 }
 
 /// What is printed is taken by Kubernetes as it is, and is about the pods of the router, wherever that runs.

@@ -44,8 +44,6 @@ enum Way {
     KubeProxy,
 }
 
-const WAYS: [Way; 3] = [Way::Direct, Way::Ours, Way::KubeProxy];
-
 pub(crate) fn measure(count: u32) {
     println!(
         "\nPackets through a node: {count} frontends of ours, {SERVICES} Services of kube-proxy (nftables mode); source range \

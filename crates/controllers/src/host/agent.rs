@@ -286,22 +286,25 @@ impl Agent {
         }
     }
 
-    /// Takes in what this node told of itself before this was started.
+    /// Takes in what this node told of itself before this was started. While the API does not answer nothing else could be done.
     async fn recall(&mut self, client: &Client) {
         let api: Api<ConfigMap> = Api::namespaced(client.clone(), &self.settings.namespace);
-        let own = format!("metadata.name={}", NodeReport::name(&self.settings.node));
+        let own =
+            ListParams::default().fields(&format!("metadata.name={}", NodeReport::name(&self.settings.node)));
         let mut is_said = false;
         let told = loop {
-            match api.list(&ListParams::default().fields(&own)).await {
+            let problem = match api.list(&own).await {
                 Ok(told) => break told,
-                Err(problem) => {
-                    if !is_said {
-                        warn!(node = self.settings.node, %problem, "what this node told before cannot be read; it is tried again");
-                    }
-                    is_said = true;
-                    sleep(BACKOFF.0).await;
-                }
+                Err(problem) => problem,
+            };
+            if !std::mem::replace(&mut is_said, true) {
+                warn!(node = self.settings.node, %problem, "what this node told before cannot be read");
             }
+            // Who may not read it looks after the node all the same.
+            if matches!(&problem, kube::Error::Api(status) if status.code == 403) {
+                return;
+            }
+            sleep(BACKOFF.0).await;
         };
         let Some((_, Ok(before))) = told.items.first().and_then(NodeReport::read) else { return };
         let listening = before.listening.iter().filter_map(|text| read_listening(text));

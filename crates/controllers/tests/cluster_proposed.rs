@@ -518,7 +518,11 @@ async fn machines_with_haproxy_carry_it() {
     let kind = "HAProxyLoadBalancer";
     scene.apply("infrastructure.cluster.x-k8s.io/v1alpha4", kind, "lb", json!({"pool": scene.name}));
     let made = json!({"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": kind, "name": "lb"});
-    let check = json!({"protocol": "HTTPS", "path": "/readyz", "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1});
+    // Nobody fails who is slow for a while.
+    let check = json!({
+        "protocol": "HTTPS", "path": "/readyz",
+        "intervalSeconds": 1, "timeoutSeconds": 1, "healthyThreshold": 1, "unhealthyThreshold": 10,
+    });
     let listeners = json!([{"port": 443, "targetPort": 6443, "healthCheck": check}]);
     let spec = json!({"clusterName": "c", "infrastructureRef": made, "listeners": listeners});
     scene.apply("cluster.x-k8s.io/v1alpha4", "LoadBalancer", "lb", spec);

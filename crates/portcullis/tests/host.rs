@@ -7,11 +7,14 @@ mod program;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use portcullis_testkit::parts::Namespace;
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::talk::{Backend, Held};
-use portcullis_testkit::{Host, KubeProxy, Passage, Target, can_connect, eventually, kubernetes_in, link};
+use portcullis_testkit::{
+    Host, KubeProxy, Passage, Target, can_connect, eventually, eventually_within, kubernetes_in, link,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -308,7 +311,11 @@ fn an_api_that_is_away_and_a_start_after_that() {
     held.ask().unwrap();
     assert!(running.child.try_wait().unwrap().is_none(), "it goes on");
     passage.open();
-    eventually("the status says where", || at("web") == "192.0.2.1 192.0.2.9 198.51.100.1");
+    // Who lost the API tries again after half a minute at most.
+    let asked_again = Duration::from_secs(180);
+    eventually_within(asked_again, "the status says where", || {
+        at("web") == "192.0.2.1 192.0.2.9 198.51.100.1"
+    });
     held.ask().unwrap();
 
     drop(running);

@@ -34,13 +34,17 @@ async fn what_the_provider_has_goes_up() {
     let _running = scene.look_after().await;
     scene.until("it is asked for", || scene.assigned("lb") == ["one Serve"]);
     assert!(scene.get("labbalancer", "lb")["spec"]["assignment"].get("endpoint").is_none());
-    assert_eq!(scene.condition("lb", "EndpointReady").0, "False WaitingForEndpoint");
+    scene.until("that it waits is told", || {
+        scene.condition("lb", "EndpointReady").0 == "False WaitingForEndpoint"
+    });
     scene.report("lb", "198.51.100.7", &[]);
     scene.until("the Cluster has it", || {
         scene.get("cluster", "c")["spec"]["controlPlaneEndpoint"] == endpoint("198.51.100.7", 6443)
     });
     assert_eq!(scene.get("loadbalancer", "lb")["spec"]["endpoint"], endpoint("198.51.100.7", 6443));
-    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], "198.51.100.7");
+    scene.until("the address is told", || {
+        scene.get("loadbalancer", "lb")["status"]["address"] == "198.51.100.7"
+    });
     // Another address does not change where clients look.
     scene.report("lb", "198.51.100.8", &[]);
     scene.until("the address is told", || {

@@ -313,7 +313,7 @@ pub(crate) fn sharing(interface: &str, priority: u8) -> Sharing {
         priority,
         peers: Vec::new(),
         // Who stalls for three of them loses the address, and does not get it back.
-        interval: Duration::from_secs(1),
+        interval: Duration::from_secs(3),
     }
 }
 

@@ -70,7 +70,7 @@ async fn machines_join_and_leave() {
                 && condition["reason"].as_str().is_some_and(|reason| reason.starts_with("WaitingForPre"))
         })
     });
-    assert_eq!(scene.status("lb", "one").as_deref(), Some("draining"));
+    scene.until("that is told", || scene.status("lb", "one").as_deref() == Some("draining"));
     scene.report("lb", "198.51.100.1", &[("one", "draining"), ("two", "active"), ("three", "active")]);
     scene.until("it is known to drain", || {
         scene.annotation("one", "loadbalancer.cluster.x-k8s.io/status").as_deref() == Some("draining")

@@ -200,7 +200,7 @@ async fn a_machine_waits_until_aws_has_drained_it() {
     // Kept aside for a while, and back.
     scene.kubectl(&["annotate", "machine", "two", "loadbalancer.cluster.x-k8s.io/disabled="]);
     scene.until("AWS drains it", || targets(&fake)[0] == "i-2:6443 draining");
-    assert_eq!(scene.status("lb", "two").as_deref(), Some("disabling"));
+    scene.until("that is told", || scene.status("lb", "two").as_deref() == Some("disabling"));
     fake.pass(Duration::from_secs(600));
     scene.until("it is kept aside", || scene.annotation("two", STATUS).as_deref() == Some("disabled"));
     assert_eq!(targets(&fake), ["i-3:6443 healthy"]);
@@ -397,7 +397,7 @@ async fn of_two_that_go_at_once_one_is_waited_for() {
     let (first, id) = if is_gone("two") { ("one", "i-1") } else { ("two", "i-2") };
     assert!(scene.is_held(first, "lb"));
     scene.until("AWS drains the first", || targets(&fake).contains(&format!("{id}:6443 draining")));
-    assert_eq!(scene.status("lb", first).as_deref(), Some("draining"));
+    scene.until("that is told", || scene.status("lb", first).as_deref() == Some("draining"));
     fake.pass(Duration::from_secs(600));
     scene.until("the first one is gone", || is_gone(first));
     scene.until("AWS has neither", || targets(&fake) == ["i-3:6443 healthy"]);

@@ -166,7 +166,7 @@ async fn a_roll_refuses_nobody() {
         make(&mut lab, name);
     }
     // Longer than a busy machine takes for what is to happen within it.
-    let drain = 20;
+    let drain = 30;
     let ranges = ["10.0.0.0/24"];
     balancer(
         &scene,

@@ -319,7 +319,7 @@ async fn at_rest_nothing_is_written() {
     // Cluster API itself comes to rest, too.
     let mut before = versions();
     scene.until("everybody is at rest", || {
-        std::thread::sleep(Duration::from_secs(1));
+        std::thread::sleep(Duration::from_secs(5));
         let now = versions();
         let is_same = now == before;
         before = now;

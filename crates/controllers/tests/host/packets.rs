@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Service;
 use portcullis_host::datapath::Mode;
 use portcullis_kube_api::enforced::{ENFORCED, enforced};
 use portcullis_kube_api::host::{ASSIGNED, LISTEN_ADDRESSES, NODE_PORTS};
+use portcullis_testkit::parts::run;
 use portcullis_testkit::talk::{Backend, ask};
 use portcullis_testkit::{Failure, Host, Target, can_connect, connect, eventually, link};
 use serde_json::{Value, json};
@@ -34,8 +35,9 @@ async fn a_service_is_served_at_the_node_s_addresses() {
     // Health checks are answered on every address.
     let health =
         u16::try_from(scene.service("web")["spec"]["healthCheckNodePort"].as_u64().unwrap()).unwrap();
-    let ask = || scene.inside.run(&format!("curl -s -m 5 -w %{{http_code}} http://{LAN}:{health}/healthz"));
-    let answer = ask();
+    let url = format!("http://{LAN}:{health}/healthz");
+    let ask = || run(&scene.inside, "curl", &["-s", "-m", "30", "-w", "%{http_code}", &url]);
+    let answer = ask().unwrap();
     assert!(answer.contains(r#""localEndpoints":1"#) && answer.ends_with("200"), "{answer}");
     // Also by who finds all of it there when it starts, in whichever order it is told.
     for _ in 0..3 {
@@ -44,12 +46,12 @@ async fn a_service_is_served_at_the_node_s_addresses() {
         eventually("nobody answers", refused);
         running = scene.start().await;
         eventually("somebody answers again", || !refused());
-        eventually("and knows of all", || ask().ends_with("200"));
+        eventually("and knows of all", || ask().is_ok_and(|answer| answer.ends_with("200")));
     }
 
     // One that is leaving serves as a last resort; without any the client is told, and so is who checks.
     scene.endpoint("web", json!({"ready": false, "serving": true, "terminating": true}));
-    eventually("the check fails", || ask().ends_with("503"));
+    eventually("the check fails", || ask().is_ok_and(|answer| answer.ends_with("503")));
     assert!(can_connect(&scene.inside, LAN, WEB));
     scene.endpoint("web", json!({"ready": false}));
     eventually("it is refused", || connect(&scene.inside, LAN, WEB) == Err(Failure::Refused));

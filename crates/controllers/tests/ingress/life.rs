@@ -52,6 +52,7 @@ async fn ranges_come_change_and_go() {
 
     // The Service comes back.
     apply(json!(["192.0.2.0/24"]));
+    eventually("the first ranges", || ranges(&cluster, "shop") == json!(["192.0.2.0/24"]));
     let uid = cluster.service("shop")["metadata"]["uid"].clone();
     cluster.kubectl(&["delete", "service", "router-shop", "-n", &cluster.routers()]);
     eventually("another Service", || {

@@ -113,6 +113,7 @@ async fn all_are_summed_up() {
         .unwrap();
     cluster.apply_alone("shop", json!({"scope": "External", "allowedSourceRanges": ["192.0.2.0/24"]}));
     eventually("it is moved", || condition("EvaluationConditionsDetected") == "False/AsExpected");
+    eventually("nothing moves", || condition("Progressing") == "False/AsExpected");
     assert_eq!(condition("Painted"), "True/");
     running.abort();
 

@@ -1,5 +1,7 @@
 //! The document's table, row by row: what the spec says, and what the Service says when it is found.
 
+use std::time::Duration;
+
 use portcullis_controllers::router::Platform;
 use portcullis_kube_api::SOURCE_RANGES;
 use portcullis_kube_api::ingress::OWNING_LABEL;
@@ -86,7 +88,14 @@ async fn every_row() {
         all.lines().filter(|line| line.contains("row")).map(str::to_owned).collect()
     };
     assert!(versions().len() >= 3 * TABLE.len(), "each has routers and two Services");
-    let before = versions();
+    let mut before = versions();
+    eventually("everything is at rest", || {
+        std::thread::sleep(Duration::from_secs(3));
+        let now = versions();
+        let is_same = now == before;
+        before = now;
+        is_same
+    });
     running.abort();
     let again = cluster.start(Platform::BareMetal).await;
     cluster.apply("last", json!({"scope": "External"}));

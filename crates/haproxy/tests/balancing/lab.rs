@@ -183,10 +183,11 @@ pub(crate) fn member_of<'a>(seen: &'a Seen, member: &str) -> &'a MemberSeen {
     &seen.balancers.values().next().unwrap().members[member]
 }
 
+/// Soon sure of who is well, and slow to doubt it: the machine may be busy.
 pub(crate) fn quick(probe: Probe) -> HealthCheck {
-    let quick = Duration::from_millis(100);
+    let second = Duration::from_secs(1);
     let check = HealthCheck::new(probe, HealthPort::Traffic).unwrap();
-    check.with_timing(quick, quick).unwrap().with_thresholds(2, 2).unwrap()
+    check.with_timing(second, second).unwrap().with_thresholds(1, 3).unwrap()
 }
 
 pub(crate) fn listener(port: u16) -> Listener {

@@ -117,7 +117,8 @@ fn shared(machine: usize, priority: u8) -> Vec<SharedAddress> {
     [(V4, vec![other]), (V6, vec![])]
         .map(|(address, peers)| {
             let shared = SharedAddress::new(address.parse().unwrap(), "to-switch", 51, priority).unwrap();
-            shared.with_peers(peers).unwrap().with_interval(Duration::from_secs(1)).unwrap()
+            // Who stalls for three of them loses the address, and does not get it back.
+            shared.with_peers(peers).unwrap().with_interval(Duration::from_secs(3)).unwrap()
         })
         .into()
 }

@@ -116,7 +116,7 @@ fn what_others_change_in_our_table_is_heard_of() {
         // It is not of us, nor of what is others'.
         let mut heard = others.blocking_recv();
         // Who is quick hears of the parts of a change one by one, and by whom it is with the last.
-        std::thread::sleep(std::time::Duration::from_millis(200));
+        std::thread::sleep(std::time::Duration::from_secs(2));
         while let Some(part) = heard {
             let Others::Changed(by) = part else { panic!("{change}: {part:?}") };
             assert!(by.as_deref().is_none_or(|by| by == "nft"), "{change}: {by:?}");

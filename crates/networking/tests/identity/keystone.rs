@@ -98,13 +98,13 @@ async fn answers_are_believed_for_a_while() {
 async fn our_own_token_is_renewed() {
     let (_directory, ovn) = northbound();
     let mut brief = crate::settings();
-    brief["tokenLifetime"] = serde_json::json!("1s");
+    brief["tokenLifetime"] = serde_json::json!("5s");
     let (address, serving) = serve(anywhere(), None, Server::with(&ovn, brief).await.router).await;
     let keystone = Keystone::new(settings(format!("http://{address}/v3"))).unwrap();
     assert_eq!(status(keystone.caller("forged").await), StatusCode::UNAUTHORIZED);
     serving.abort();
     let _ = serving.await;
-    tokio::time::sleep(Duration::from_millis(2100)).await;
+    tokio::time::sleep(Duration::from_millis(6100)).await;
     let server = Server::start(&ovn).await;
     let (_, _serving) = serve(address, None, server.router.clone()).await;
     keystone.caller(&server.ann().await).await.expect("it logs in again");

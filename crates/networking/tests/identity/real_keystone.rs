@@ -45,6 +45,7 @@ async fn its_tokens_are_taken_until_they_are_revoked_or_expire() {
         url: format!("http://{address}/v3"),
         password: Some(Secret::new("service secret")),
         cache: Period::seconds(1),
+        timeout: Period::seconds(30),
         ..KeystoneSettings::default()
     };
     let brief = Keystone::new(settings.clone()).unwrap();

@@ -240,15 +240,13 @@ async fn nobody_is_said_to_be_out_before_the_switches_know() {
         assert_eq!(state(&report, "b1"), MemberState::Draining);
         told(&report, "b1").ends_with("not every chassis has heard of it")
     });
-    // A chassis that says nothing is waited for no longer than 10 s.
-    for _ in 0..2 {
-        assert_eq!(state(&provider.sync(&first).await, "b1"), MemberState::Draining);
-        assert_eq!(held.ask().unwrap(), "b1", "it is not out");
-        tokio::time::sleep(Duration::from_millis(500)).await;
-    }
+    // Once more, and at once: a chassis that says nothing is waited for no longer than 10 s.
+    assert_eq!(state(&provider.sync(&first).await, "b1"), MemberState::Draining);
+    assert_eq!(held.ask().unwrap(), "b1", "it is not out");
     lab.controller(Signal::SIGCONT);
-    let report = lab.until(&provider, &first, "b1", MemberState::Removed);
-    assert_eq!(told(&report, "b1"), "");
+    lab.until(&provider, &first, "b1", MemberState::Removed);
+    // Where the machine takes longer than that to go on, it is told that nobody knows, until it is known.
+    eventually("the chassis has heard of it", || told(&now(provider.sync(&first)), "b1").is_empty());
     assert!(held.has_ended());
 
     // One that is gone for good is not waited for without end.
@@ -344,6 +342,10 @@ async fn members_leave_while_something_is_in_the_way() {
         [MemberState::Draining, MemberState::Active, MemberState::Adding]
     );
     lab.settle();
+    // Packets like those that the switch has just seen may go where those went for a moment after it was told otherwise.
+    eventually("nobody new comes to who leaves", || {
+        (0..20).all(|_| ask(&client.host, VIP, PORT).unwrap() == "b2")
+    });
     for _ in 0..50 {
         assert_eq!(ask(&client.host, VIP, PORT).unwrap(), "b2");
     }

@@ -34,7 +34,7 @@ struct Counting {
 impl Counting {
     fn new(remotes: &[String]) -> Self {
         let client = Client::new(settings(remotes));
-        let journal = Journal::new(client.clone(), place()).unwrap();
+        let journal = Journal::new(client.clone(), place()).unwrap().patience(PATIENCE);
         Counting { client, journal }
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Barrier;
 
-use portcullis_testkit::{Answer, Http};
+use portcullis_testkit::{Answer, Http, eventually};
 use serde_json::{Value, json};
 
 use crate::cloud::{Another, Cloud};
@@ -81,8 +81,11 @@ fn a_hardware_address_is_given_once() {
         assert_eq!(made(&two.race(2, "/v2.0/ports", &port), "MacAddressInUse"), 1, "{mac}");
     }
     for server in two.servers() {
-        let ports = two.ask(server, "GET", "/v2.0/ports", &Value::Null).json();
-        assert_eq!(ports["ports"].as_array().unwrap().len(), 20);
+        // Each hears from the database of what the other one made.
+        eventually("it knows all", || {
+            let ports = two.ask(server, "GET", "/v2.0/ports", &Value::Null).json();
+            ports["ports"].as_array().unwrap().len() == 20
+        });
     }
 }
 
@@ -95,7 +98,7 @@ fn a_quota_holds_on_all_of_them_together() {
         let set = two.ask(two.cloud.networking, "PUT", &format!("/v2.0/quotas/{project}"), &quota);
         assert_eq!(set.status, 200);
         // The other server hears of it from the database.
-        portcullis_testkit::eventually("both know the limit", || {
+        eventually("both know the limit", || {
             two.servers().into_iter().all(|server| {
                 let known = two.ask(server, "GET", &format!("/v2.0/quotas/{project}"), &Value::Null);
                 known.json()["quota"]["network"] == limit
@@ -104,8 +107,10 @@ fn a_quota_holds_on_all_of_them_together() {
         let network = json!({"network": {"project_id": project}});
         assert_eq!(made(&two.race(8, "/v2.0/networks", &network), "OverQuota"), limit);
         let path = format!("/v2.0/networks?project_id={project}");
-        let networks = two.ask(two.cloud.networking, "GET", &path, &Value::Null).json();
-        assert_eq!(networks["networks"].as_array().unwrap().len(), limit);
+        eventually("one of them knows all", || {
+            let networks = two.ask(two.cloud.networking, "GET", &path, &Value::Null).json();
+            networks["networks"].as_array().unwrap().len() == limit
+        });
     }
 }
 

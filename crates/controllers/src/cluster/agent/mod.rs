@@ -178,6 +178,7 @@ impl HaProxyAgent {
             let (mut ours, others): (Vec<_>, Vec<_>) = objects.all().into_iter().partition(is_ours);
             ours.extend(kept.still(&ours, &self.settings.pool, |key| objects.is_unknown(key)));
             kept.save();
+            let ours: Vec<_> = ours.into_iter().map(|object| wanted::as_given(object, &kept)).collect();
             (ours, others)
         };
         let obstacles = |wanted| self.carrier.obstacles(wanted);

@@ -8,12 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use portcullis_core::{Family, Protocol, Scheme};
 use portcullis_haproxy::vrrp::SharedAddress;
 use portcullis_haproxy::{Balance, Balancer, BalancerId, Options, Wanted};
-use portcullis_kube_api::cluster::is_paused_itself;
+use portcullis_kube_api::cluster::{condition, is_paused_itself};
 
 use super::carrier::Obstacles;
 use super::kept::Kept;
 use super::{HaProxyAgentSettings, ObjectKey, Sharing};
 use crate::cluster::admitted::{admitted, narrowed, ranges};
+use crate::cluster::carried::WAITING_FOR_ADDRESS;
 use crate::cluster::haproxy::HaProxyLoadBalancer;
 use crate::cluster::shelf::key;
 
@@ -190,6 +191,30 @@ pub(super) fn wanted(
     all
 }
 
+/// An object without an address that no pool gave to it. Until one did, its status has the address of before, which may be one that a
+/// machine has for itself: that is nobody else's to have.
+pub(super) fn as_given(object: Arc<HaProxyLoadBalancer>, kept: &Kept) -> Arc<HaProxyLoadBalancer> {
+    let spec = &object.spec;
+    if !spec.addresses.is_empty() || spec.address_from.is_none() || object.status.address.is_empty() {
+        return object;
+    }
+    // It was given when this was carried, and whatever else was asked for since makes no difference to that.
+    let was_given = kept.form(&object).is_some_and(|before| {
+        before.spec.addresses.is_empty()
+            && before.spec.address_from == spec.address_from
+            && before.status.address == object.status.address
+    });
+    let is_told = condition(&object.status.conditions, "Ready").is_some_and(|ready| {
+        ready.observed_generation == object.metadata.generation && ready.reason != WAITING_FOR_ADDRESS
+    });
+    if was_given || is_told {
+        return object;
+    }
+    let mut without = HaProxyLoadBalancer::clone(&object);
+    without.0.status.address.clear();
+    Arc::new(without)
+}
+
 /// Whether all is known that is needed to carry it.
 fn is_complete(
     object: &HaProxyLoadBalancer,
@@ -348,7 +373,8 @@ mod tests {
 
     /// All of it is carried, since nothing is in the way.
     fn wanted(objects: &[Arc<HaProxyLoadBalancer>], kept: &mut Kept) -> ToCarry {
-        let all = super::wanted(objects, &settings(), kept, &BTreeMap::new());
+        let objects: Vec<_> = objects.iter().map(|object| as_given(Arc::clone(object), kept)).collect();
+        let all = super::wanted(&objects, &settings(), kept, &BTreeMap::new());
         all.forms.values().for_each(|form| kept.accept(form));
         all
     }
@@ -363,7 +389,7 @@ mod tests {
         assert_eq!((waits.carried.balancers.len(), waits.refused.len()), (0, 0));
         let claimed = carried(
             json!({"addressFrom": {"poolRef": {"kind": "P", "name": "p"}}}),
-            json!({"address": "192.0.2.11"}),
+            json!({"address": "192.0.2.11", "conditions": [{"type": "Ready", "reason": "NoInstance"}]}),
         );
         assert_eq!(claimed.carried.balancers[0].load_balancer.addresses().len(), 1);
     }
@@ -424,6 +450,42 @@ mod tests {
         let leaves = carried(wrong, member("Leave"), &mut kept);
         assert_eq!(leaves.0, first.0);
         assert_eq!(leaves.1, carried(good, member("Leave"), &mut Kept::default()).1);
+    }
+
+    #[test]
+    fn what_no_pool_gave_is_shared_with_nobody() {
+        let pool = |name: &str| json!({"addressFrom": {"poolRef": {"kind": "P", "name": name}}});
+        let seen = |spec: &Value, generation: i64, address: &str, ready: (i64, &str)| {
+            let mut seen = HaProxyLoadBalancer::clone(&object("lb", spec.clone()));
+            let ready = json!([{"type": "Ready", "reason": ready.1, "observedGeneration": ready.0}]);
+            seen.0.metadata.generation = Some(generation);
+            address.clone_into(&mut seen.0.status.address);
+            seen.0.status.conditions = serde_json::from_value(ready).unwrap();
+            Arc::new(seen)
+        };
+        let (own, given) = ("192.0.2.1", "192.0.2.9");
+        let mut kept = Kept::default();
+        for (what, object, address) in [
+            ("the machines have their own", seen(&json!({}), 1, own, (1, "Carried")), None),
+            ("nobody has looked yet", seen(&pool("p"), 2, own, (1, "Carried")), None),
+            ("the pool gives nothing", seen(&pool("p"), 2, own, (2, "WaitingForAddress")), None),
+            ("something else changed", seen(&pool("p"), 3, own, (2, "WaitingForAddress")), None),
+            ("it gave one", seen(&pool("p"), 3, given, (3, "Starting")), Some(given)),
+            ("that is its own, also before", seen(&pool("p"), 4, given, (3, "Carried")), Some(given)),
+            ("the wish for it is gone", seen(&pool("p"), 4, given, (4, "WaitingForAddress")), Some(given)),
+            ("another pool has given nothing", seen(&pool("q"), 5, given, (4, "Carried")), Some(given)),
+            ("who knows whose this is", seen(&pool("q"), 5, own, (4, "Carried")), Some(given)),
+            ("it gave another", seen(&pool("q"), 5, "192.0.2.8", (5, "Carried")), Some("192.0.2.8")),
+        ] {
+            let found = wanted(&[object], &mut kept);
+            let shared: Vec<String> = found.shared.iter().map(|one| one.address().to_string()).collect();
+            let listening = found.carried.balancers[0].load_balancer.addresses();
+            let listening: Vec<String> = listening.iter().map(ToString::to_string).collect();
+            let expected: Vec<String> = address.into_iter().map(str::to_owned).collect();
+            assert_eq!((&shared, &listening), (&expected, &expected), "{what}");
+        }
+        let fresh = wanted(&[seen(&pool("p"), 2, own, (2, "WaitingForAddress"))], &mut Kept::default());
+        assert_eq!((fresh.carried.balancers.len(), fresh.shared.len()), (0, 0), "it waits");
     }
 
     #[test]

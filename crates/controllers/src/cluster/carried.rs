@@ -280,7 +280,7 @@ impl Carried<'_> {
             (false, WAITING_FOR_ADDRESS, why.to_owned())
         } else if self.live.is_empty() {
             let message = format!(
-                "No machine of the pool `{}` is there: start an agent on one, or see why those that were do not report.",
+                "No machine of the pool `{}` is there: start an agent on one, name another in spec.pool, or see why those that were do not report. Machines of another pool that had it go on with it until then.",
                 self.pool
             );
             (false, "NoInstance", message)

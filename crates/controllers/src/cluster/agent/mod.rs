@@ -206,7 +206,10 @@ impl HaProxyAgent {
         if why.is_none() {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             for form in wanted.forms.values() {
-                // What is not there is nothing to go on as.
+                // What is not there, or has no clients yet, is nothing to go on as.
+                if wanted.waiting.contains(&key(form)) {
+                    continue;
+                }
                 if seen.balancers.get(&id(form)).is_some_and(|seen| seen.problem.is_none()) {
                     kept.accept(form);
                 }
@@ -221,7 +224,8 @@ impl HaProxyAgent {
             instance.allowed_source_ranges = wanted::admits(form, object);
             if let Some(why) = &why {
                 instance.problem = Some(why.clone());
-                if outcome.closed {
+                // By what a machine of another pool says of itself, those of the new one know that it is not for them yet.
+                if outcome.closed && object.spec.pool() == self.settings.pool {
                     // It is as it was, but for who is not to get in, or to be sent to, any more.
                     let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                     let as_before = kept.form(object).unwrap_or_else(|| (**object).clone());
@@ -253,8 +257,11 @@ impl HaProxyAgent {
             // It may still have what is not for it any more.
             return Instant::now() + LATER;
         }
-        for object in &others {
-            self.say(objects, object, None).await;
+        // Nor is an address let go of while keepalived does not do as it is told.
+        if unshared.is_none() {
+            for object in &others {
+                self.say(objects, object, None).await;
+            }
         }
         let due = seen.due.and_then(|due| due.duration_since(SystemTime::now()).ok());
         *self.standing.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
@@ -299,7 +306,8 @@ impl HaProxyAgent {
             return kept.has(object)
                 || self.said(object).is_some_and(|said| said.observed_generation.is_some());
         }
-        object.spec.assignment.is_some() && object.spec.pool() == self.settings.pool
+        object.spec.assignment.is_some()
+            && (object.spec.pool() == self.settings.pool || kept.goes_on(object, &self.settings))
     }
 
     /// What this machine says of a load balancer that it carries in this form.

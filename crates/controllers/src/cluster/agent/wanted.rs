@@ -30,6 +30,8 @@ pub(super) struct ToCarry {
     pub(super) forms: BTreeMap<ObjectKey, HaProxyLoadBalancer>,
     /// Those that are to listen elsewhere than they did, or in another way.
     pub(super) changes: Vec<ObjectKey>,
+    /// Those whose addresses machines of another pool have, and let go of once this one has all but these.
+    pub(super) waiting: BTreeSet<ObjectKey>,
 }
 
 /// A number under which machines agree on an address, and who has it.
@@ -132,7 +134,7 @@ fn spots(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> Optio
 
 /// Whether it wants what it does not have.
 fn moves(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings, kept: &Kept) -> bool {
-    if is_paused_itself(object) {
+    if is_paused_itself(object) || object.spec.pool() != settings.pool {
         return false;
     }
     let before = kept.form(object).and_then(|before| spots(&before, settings));
@@ -163,6 +165,9 @@ pub(super) fn wanted(
         let before = kept.form(object);
         let form = if is_paused_itself(object) {
             before
+        } else if object.spec.pool() != settings.pool {
+            // It goes on until machines of that pool have it.
+            before.map(|before| as_before(before, object))
         } else {
             let obstacle = in_the_way.get(&key(object)).filter(|_| before.is_some());
             match is_complete(object, settings, &routers).and_then(|is| obstacle.cloned().map_or(Ok(is), Err))
@@ -178,9 +183,15 @@ pub(super) fn wanted(
         };
         let form = form.unwrap_or_else(|| HaProxyLoadBalancer::clone(object));
         let Ok(Some(balancer)) = balancer(&form) else { continue };
+        // Two pools agree on nothing: two machines would have the address at once.
+        let is_held = !kept.has(object) && is_held_by_others(object, settings);
         for (place, shared) in shared(&form, settings, &routers).into_iter().flatten() {
             routers.insert(place, shared.address());
-            all.shared.push(shared);
+            if is_held {
+                all.waiting.insert(key(object));
+            } else {
+                all.shared.push(shared);
+            }
         }
         all.carried.balancers.push(balancer);
         if changes(&form, kept) {
@@ -213,6 +224,14 @@ pub(super) fn as_given(object: Arc<HaProxyLoadBalancer>, kept: &Kept) -> Arc<HaP
     let mut without = HaProxyLoadBalancer::clone(&object);
     without.0.status.address.clear();
     Arc::new(without)
+}
+
+/// Whether a machine has its address that carries it as it was asked for before, as one of the pool before does.
+fn is_held_by_others(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> bool {
+    let mut others = object.status.instances.iter().filter(|instance| instance.name != settings.name);
+    others.any(|other| {
+        other.holds_address == Some(true) && other.observed_generation != object.metadata.generation
+    })
 }
 
 /// Whether all is known that is needed to carry it.
@@ -486,6 +505,77 @@ mod tests {
         }
         let fresh = wanted(&[seen(&pool("p"), 2, own, (2, "WaitingForAddress"))], &mut Kept::default());
         assert_eq!((fresh.carried.balancers.len(), fresh.shared.len()), (0, 0), "it waits");
+    }
+
+    #[test]
+    fn an_address_comes_to_another_pool_when_the_one_before_has_let_go() {
+        let member = json!([{"name": "m", "addresses": ["10.0.0.1"], "duty": "Serve"}]);
+        let seen = |pool: &str, generation: i64, members: &Value, instances: Value| {
+            let spec = json!({"pool": pool, "addresses": ["192.0.2.10"]});
+            let mut seen = HaProxyLoadBalancer::clone(&with("lb", spec, json!({}), members.clone()));
+            seen.0.metadata.generation = Some(generation);
+            seen.0.status.instances = serde_json::from_value(instances).unwrap();
+            Arc::new(seen)
+        };
+        let says = |name: &str, generation: i64, holds: bool, member: &str| {
+            json!({"name": name, "observedGeneration": generation, "holdsAddress": holds,
+                "members": [{"name": "m", "status": member}]})
+        };
+        let new_settings =
+            HaProxyAgentSettings { pool: "new".to_owned(), name: "n".to_owned(), ..settings() };
+        let mut old = Kept::default();
+        wanted(&[seen("default", 4, &member, json!([]))], &mut old);
+        let before = says("m", 4, true, "active");
+        let peer = says("o", 4, false, "active");
+        let mut fails = says("n", 5, false, "active");
+        fails["problem"] = json!("no port");
+        // Whether the old machine goes on, and whether the new one shares the address.
+        for (what, instances, members, goes_on, shares) in [
+            ("nobody of the new pool is there", json!([before, peer]), &member, true, false),
+            ("one cannot carry it", json!([before, peer, fails]), &member, true, false),
+            ("one reaches no member", json!([before, says("n", 5, false, "adding")]), &member, true, false),
+            (
+                "there is none to be reached",
+                json!([before, says("n", 5, false, "")]),
+                &json!([]),
+                false,
+                false,
+            ),
+            ("one sends", json!([before, says("n", 5, false, "active")]), &member, false, false),
+            (
+                "and something else changed since",
+                json!([before, says("n", 5, false, "active")]),
+                &member,
+                false,
+                false,
+            ),
+            ("the old one let go", json!([peer, says("n", 5, false, "active")]), &member, false, true),
+            ("another of its own has it", json!([says("p", 6, true, "active")]), &member, false, true),
+        ] {
+            let object = seen("new", 6, members, instances);
+            let is_kept = old.goes_on(&object, &settings());
+            let found =
+                super::wanted(&[Arc::clone(&object)], &new_settings, &Kept::default(), &BTreeMap::new());
+            assert_eq!((is_kept, !found.shared.is_empty()), (goes_on, shares), "{what}");
+            assert_eq!((found.carried.balancers.len(), found.waiting.is_empty()), (1, shares), "{what}");
+        }
+        // Who goes on does so as it was, with who is a member now, and shares what it shared.
+        let other = json!([{"name": "n", "addresses": ["10.0.0.2"], "duty": "Serve"}]);
+        let object = seen("nwe", 5, &other, json!([before]));
+        let found = super::wanted(&[Arc::clone(&object)], &settings(), &old, &BTreeMap::new());
+        assert_eq!(found.carried.balancers[0].load_balancer.members()[0].name(), "n");
+        assert_eq!((found.shared.len(), found.refused.len(), found.changes.len()), (1, 0, 0));
+        assert_eq!(found.forms[&key(&object)].metadata.generation, Some(4), "it says so");
+        // Who shares it already goes on while another one is behind.
+        let mut new = Kept::default();
+        new.accept(&seen("new", 6, &member, json!([])));
+        let late = seen("new", 7, &member, json!([says("p", 6, true, "active")]));
+        assert_eq!(super::wanted(&[late], &new_settings, &new, &BTreeMap::new()).shared.len(), 1);
+        // One of the same name that was made anew is another.
+        let mut again = HaProxyLoadBalancer::clone(&object);
+        again.0.metadata.creation_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert!(old.goes_on(&object, &settings()) && !old.goes_on(&again, &settings()));
+        assert!(!old.goes_on(&object, &new_settings), "it never carried it");
     }
 
     #[test]

@@ -123,6 +123,7 @@ impl OnMachines {
         let assignment = Assignment {
             service: want.owner.name().to_owned(),
             generation: 1,
+            ip_families: Assignment::words_of(wanted.families()),
             listeners: wanted.listeners().iter().map(ListenerSpec::from).collect(),
             allowed_source_ranges: listed,
             drain_timeout_seconds: u32::try_from(DRAIN.as_secs()).unwrap_or_default(),
@@ -333,6 +334,9 @@ fn lines(spec: &Value) -> BTreeSet<[String; 2]> {
         |member: &Value| format!("{}, to {}", text(&member["name"]), text(&member["duty"]).to_lowercase());
     let mut all = BTreeSet::new();
     let mut say = |what: &str, value: String| all.insert([what.to_owned(), value]);
+    for found in list(&assignment["ipFamilies"]) {
+        say("family", text(&found));
+    }
     for found in list(&assignment["listeners"]) {
         say("port", listener(&found));
     }
@@ -360,6 +364,7 @@ fn is_as(found: &HaProxyLoadBalancer, spec: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use portcullis_core::Family;
     use portcullis_kube_api::load_balancer;
 
     use super::*;
@@ -392,6 +397,34 @@ mod tests {
             json!({"metadata": {"name": "service-web", "namespace": "shop"}, "spec": spec}),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn who_has_addresses_of_one_family_is_open_by_that_one() {
+        let wanted = |families: &[&str]| {
+            let service = json!({
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}], "ipFamilies": families},
+            });
+            let service = serde_json::from_value(service).unwrap();
+            let balancer = load_balancer(&service, Arc::default(), true).unwrap();
+            Want { target: Target::Present(balancer), ..want(&[], "") }
+        };
+        for (families, said, open) in [
+            (&["IPv4"][..], json!(["IPv4"]), &[Family::V4][..]),
+            (&["IPv6"], json!(["IPv6"]), &[Family::V6]),
+            (&["IPv6", "IPv4"], Value::Null, &Family::ALL),
+        ] {
+            let asked = wanted(families);
+            let object = object(&asked);
+            assert_eq!(json!(object.spec)["assignment"]["ipFamilies"], said, "{families:?}");
+            let read = object.spec.want(asked.owner, String::new()).unwrap();
+            let Target::Present(read) = read.target else { panic!("it is wanted") };
+            assert!(read.families().iter().eq(open), "{families:?}");
+        }
+        let there = object(&wanted(&["IPv4", "IPv6"]));
+        let told = plan(&wanted(&["IPv4"]), Some(&there), Timestamp::UNIX_EPOCH).unwrap().to_string();
+        assert!(told.contains("family") && told.contains("IPv4"), "{told}");
     }
 
     #[test]

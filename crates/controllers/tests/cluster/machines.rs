@@ -200,6 +200,9 @@ async fn services_are_carried_too() {
         let answers: Vec<String> = (0..8).filter_map(|_| ask(&lab.client, "192.0.2.1", 80).ok()).collect();
         names.iter().all(|name| answers.iter().any(|answer| answer == name))
     });
+    // It has addresses of IPv4, as its Service has, and who has both is not open by the other.
+    let listening = lab.carrier.run("ss -Hltn");
+    assert!(listening.contains("0.0.0.0:80 ") && !listening.contains("[::]:80 "), "{listening}");
     // What somebody else calls so is not taken for the Service's.
     let theirs = json!({
         "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "HAProxyLoadBalancer",

@@ -14,11 +14,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
+use portcullis_core::Family;
 use portcullis_haproxy::vrrp::SharedAddress;
 use portcullis_haproxy::{BalancerId, BalancerSeen, Error, Seen, Tuning};
 use portcullis_host::interfaces::{Interfaces, Selection};
 use portcullis_kube_api::cluster::{
-    AssignedMember, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus, Instance,
+    AssignedMember, Assignment, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus, Instance,
     InstanceMember, is_moving_away, is_paused_itself,
 };
 use serde_json::json;
@@ -336,8 +337,12 @@ impl HaProxyAgent {
                 status,
             }
         });
+        let families = object.spec.assignment.as_ref().map(Assignment::families).unwrap_or_default();
         let own = self.settings.selection.external(interfaces);
-        let own = own.into_iter().filter(|address| shared.iter().all(|shared| shared.address() != *address));
+        let own = own.into_iter().filter(|address| {
+            families.contains(&Family::of(*address))
+                && shared.iter().all(|shared| shared.address() != *address)
+        });
         Instance {
             name: self.settings.name.clone(),
             observed_generation: object.metadata.generation,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_core::{Family, Protocol, Scheme};
@@ -109,23 +109,27 @@ fn in_order(
 /// What only one load balancer can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Spot {
-    /// A port, at an address or at all of them.
-    Port(Option<IpAddr>, u16, Protocol),
+    /// A port, at an address or at all of a family.
+    Port(IpAddr, u16, Protocol),
     Number(Number),
 }
 
 fn spots(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> Option<BTreeSet<Spot>> {
     let balancer = balancer(object).ok()??.load_balancer;
     let given = balancer.addresses();
-    let addresses: Vec<Option<IpAddr>> =
-        if given.is_empty() { vec![None] } else { given.iter().copied().map(Some).collect() };
+    let everywhere = |family: &Family| match family {
+        Family::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let addresses: Vec<IpAddr> =
+        if given.is_empty() { balancer.families().iter().map(everywhere).collect() } else { given.to_vec() };
     let mut all = BTreeSet::new();
     for address in addresses {
         for listener in balancer.listeners() {
             let transports = listener.protocol().transports().iter();
             all.extend(transports.map(|protocol| Spot::Port(address, listener.port(), *protocol)));
         }
-        if let Some(address) = address.filter(|_| settings.sharing.is_some()) {
+        if settings.sharing.is_some() && !given.is_empty() {
             all.insert(Spot::Number((Family::of(address), router(object, address))));
         }
     }
@@ -145,7 +149,7 @@ fn moves(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings, kept: &K
 fn changes(object: &HaProxyLoadBalancer, kept: &Kept) -> bool {
     let places = |object: &HaProxyLoadBalancer| {
         let balancer = balancer(object).ok()??.load_balancer;
-        Some((balancer.addresses().to_vec(), balancer.listeners().to_vec()))
+        Some((balancer.families().clone(), balancer.addresses().to_vec(), balancer.listeners().to_vec()))
     };
     let (now, before) = (places(object), kept.form(object).as_ref().and_then(places));
     !is_paused_itself(object) && now.is_some() && before.is_some() && now != before
@@ -310,7 +314,8 @@ pub(super) fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>,
     if addresses.is_empty() && object.spec.address_from.is_some() {
         return Ok(None);
     }
-    let wanted = assignment.load_balancer(Scheme::Internal, Family::ALL).map_err(|why| why.to_string())?;
+    let wanted = assignment.load_balancer(Scheme::Internal, assignment.families());
+    let wanted = wanted.map_err(|why| why.to_string())?;
     let wanted = wanted.with_addresses(addresses).map_err(|why| match why.source() {
         Some(source) => format!("{why}: {source}"),
         None => why.to_string(),
@@ -469,6 +474,44 @@ mod tests {
         let leaves = carried(wrong, member("Leave"), &mut kept);
         assert_eq!(leaves.0, first.0);
         assert_eq!(leaves.1, carried(good, member("Leave"), &mut Kept::default()).1);
+    }
+
+    #[test]
+    fn where_it_listens_is_of_the_families_that_are_asked_for() {
+        let at = |families: Value| {
+            let mut object = HaProxyLoadBalancer::clone(&object("lb", json!({})));
+            object.0.spec.assignment.as_mut().unwrap().ip_families =
+                serde_json::from_value(families).unwrap();
+            Arc::new(object)
+        };
+        let sockets = |families: Value| {
+            let found = wanted(&[at(families)], &mut Kept::default());
+            let listening = |address: &str| {
+                let place = SocketAddr::new(address.parse().unwrap(), 443);
+                let look = Look {
+                    families: Family::ALL.into(),
+                    taken: [(place, "nginx".to_owned())].into(),
+                    ..Look::default()
+                };
+                let next = next(&found.carried, &look, &Memory::default(), SystemTime::UNIX_EPOCH);
+                !next.problems.is_empty()
+            };
+            ["0.0.0.0", "::"].map(listening)
+        };
+        for (families, expected) in [
+            (json!([]), [true, true]),
+            (json!(["IPv4"]), [true, false]),
+            (json!(["IPv6"]), [false, true]),
+            (json!(["IPv6", "IPv4"]), [true, true]),
+            (json!(["IPv9"]), [true, true]),
+        ] {
+            assert_eq!(sockets(families.clone()), expected, "{families}");
+        }
+        // One more may be in somebody's way.
+        let mut kept = Kept::default();
+        wanted(&[at(json!(["IPv4"]))], &mut kept);
+        let both = [at(json!([]))];
+        assert_eq!(super::wanted(&both, &settings(), &kept, &BTreeMap::new()).changes, [key(&both[0])]);
     }
 
     #[test]

@@ -12,6 +12,10 @@ use portcullis_kube_api::cluster::{
 
 use super::admitted::{admitted, listed};
 
+/// The reason for which `Ready` is `False` while the address in the status is not one that was given for what is asked for. Machines go
+/// by it.
+pub(super) const WAITING_FOR_ADDRESS: &str = "WaitingForAddress";
+
 /// What is known when they are put together.
 #[derive(Clone, Debug)]
 pub(super) struct Carried<'a> {
@@ -273,10 +277,10 @@ impl Carried<'_> {
             .filter_map(|instance| Some(format!("{}: {}", instance.name, instance.problem.as_ref()?)))
             .collect();
         let (is_ready, reason, message) = if let Address::Awaited(why) = self.address {
-            (false, "WaitingForAddress", why.to_owned())
+            (false, WAITING_FOR_ADDRESS, why.to_owned())
         } else if self.live.is_empty() {
             let message = format!(
-                "No machine of the pool `{}` is there: start an agent on one, or see why those that were do not report.",
+                "No machine of the pool `{}` is there: start an agent on one, name another in spec.pool, or see why those that were do not report. Machines of another pool that had it go on with it until then.",
                 self.pool
             );
             (false, "NoInstance", message)

@@ -9,9 +9,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
-use portcullis_core::{
-    Enforcement, MemberReport, MemberState, Outcome, Owner, Problem, Provider, Report, Target, Want,
-};
+use portcullis_core::{Enforcement, MemberReport, Outcome, Owner, Problem, Provider, Report, Target, Want};
 use portcullis_kube_api::cluster::{
     Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, InfrastructureStatus, Kind,
     MemberStatus, ProviderSpec, Unusable, is_moving_away, is_paused, set_condition,
@@ -23,6 +21,7 @@ use tracing::warn;
 use super::admitted::{is_within, listed};
 use super::conditions::{self, RANGES_BEFORE};
 use super::kinds::Kinds;
+use super::membership::is_active;
 use super::queue::Queue;
 use super::shelf::{Key, Shelf, key};
 use super::thing::{Thing, resource};
@@ -461,6 +460,7 @@ fn status<S>(
     if has_looked {
         status.members = report.members.iter().map(member_status).collect();
     }
+    let active = status.members.iter().filter(|member| is_active(member)).count();
     let mut say = |type_: &str, state: &str, reason: &str, message: &str| {
         set_condition(&mut status.conditions, type_, state, reason, message, generation, now);
     };
@@ -474,7 +474,6 @@ fn status<S>(
     say("ConfigUpToDate", state, reason, &message);
     let is_ready = exists && report.outcome == Outcome::Done;
     say("Ready", if is_ready { "True" } else { "False" }, reason, &message);
-    let active = report.members.iter().filter(|member| member.state == MemberState::Active).count();
     let (state, reason) =
         if exists && active > 0 { ("True", "MembersActive") } else { ("False", "NoActiveMember") };
     say("Reachable", state, reason, "");
@@ -493,8 +492,9 @@ fn status<S>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portcullis_core::MemberState;
     use portcullis_core::{Address, AddressSet};
-    use portcullis_kube_api::cluster::{OvnLoadBalancerSpec, condition};
+    use portcullis_kube_api::cluster::{AssignedMember, OvnLoadBalancerSpec, condition};
 
     fn second(number: i64) -> Time {
         Time(Timestamp::from_second(number).unwrap())
@@ -522,6 +522,10 @@ mod tests {
         let pending = || Report::new(Outcome::Pending { why: "OVN is away".to_owned(), retry_after: None });
         let blocked = || Report::new(Outcome::Blocked(problem()));
         let wrong = format!("False Blocked {}", problem());
+        let with = |state: MemberState, report: Report| {
+            let member = MemberReport { name: "one".to_owned(), state, connections: None, told: None };
+            Report { members: vec![member], ..report }
+        };
         let walk: [(&str, i64, Report, &str, &str, &str); 9] = [
             (
                 "nobody could look",
@@ -529,7 +533,7 @@ mod tests {
                 pending(),
                 "False NotMade since 0 about 1",
                 "False Pending OVN is away since 0 about 1",
-                "False Pending OVN is away since 0 about 1",
+                "False NoActiveMember since 0 about 1",
             ),
             (
                 "it cannot be made",
@@ -537,23 +541,23 @@ mod tests {
                 blocked(),
                 "False NotMade since 0 about 1",
                 &format!("{wrong} since 0 about 1"),
-                &format!("{wrong} since 0 about 1"),
+                "False NoActiveMember since 0 about 1",
             ),
             (
                 "it is made",
                 2,
-                done("192.0.2.1"),
+                with(MemberState::Adding, done("192.0.2.1")),
                 "True Made since 2 about 2",
                 "True UpToDate since 2 about 2",
-                "True UpToDate since 2 about 2",
+                "False NoActiveMember since 0 about 2",
             ),
             (
-                "nothing is new",
+                "its member passes its check",
                 2,
-                done("192.0.2.1"),
+                with(MemberState::Active, done("192.0.2.1")),
                 "True Made since 2 about 2",
                 "True UpToDate since 2 about 2",
-                "True UpToDate since 2 about 2",
+                "True MembersActive since 3 about 2",
             ),
             (
                 "it is changed, and that takes a while",
@@ -561,15 +565,15 @@ mod tests {
                 pending(),
                 "True Made since 2 about 3",
                 "False Pending OVN is away since 4 about 3",
-                "False Pending OVN is away since 4 about 3",
+                "True MembersActive since 3 about 3",
             ),
             (
-                "it was changed",
+                "it was changed, and its member has to pass another check",
                 3,
-                done("192.0.2.2"),
+                with(MemberState::Adding, done("192.0.2.2")),
                 "True Made since 2 about 3",
                 "True UpToDate since 5 about 3",
-                "True UpToDate since 5 about 3",
+                "False NoActiveMember since 5 about 3",
             ),
             (
                 "it cannot be changed",
@@ -577,7 +581,7 @@ mod tests {
                 blocked(),
                 "True Made since 2 about 4",
                 &format!("{wrong} since 6 about 4"),
-                &format!("{wrong} since 6 about 4"),
+                "False NoActiveMember since 5 about 4",
             ),
             (
                 "nor could anybody look",
@@ -585,27 +589,28 @@ mod tests {
                 pending(),
                 "True Made since 2 about 4",
                 "False Pending OVN is away since 6 about 4",
-                "False Pending OVN is away since 6 about 4",
+                "False NoActiveMember since 5 about 4",
             ),
             (
                 "it is as asked",
                 5,
-                done("192.0.2.2"),
+                with(MemberState::Active, done("192.0.2.2")),
                 "True Made since 2 about 5",
                 "True UpToDate since 8 about 5",
-                "True UpToDate since 8 about 5",
+                "True MembersActive since 8 about 5",
             ),
         ];
-        let assignment = Assignment::default();
+        let member = AssignedMember { name: "one".to_owned(), ..AssignedMember::default() };
+        let assignment = Assignment { members: vec![member], ..Assignment::default() };
         let mut object: Thing<OvnLoadBalancerSpec, InfrastructureStatus> =
             serde_json::from_value(json!({"metadata": {"name": "lb", "namespace": "a"}})).unwrap();
         let mut is_provisioned = false;
-        for (now, (what, generation, report, exists, config, ready)) in (0..).zip(walk) {
+        for (now, (what, generation, report, exists, done, reachable)) in (0..).zip(walk) {
             object.0.metadata.generation = Some(generation);
             object.0.status = status(&object, &assignment, &report, &second(now));
-            assert_eq!(said(&object.status, "Exists"), exists, "{what}");
-            assert_eq!(said(&object.status, "ConfigUpToDate"), config, "{what}");
-            assert_eq!(said(&object.status, "Ready"), ready, "{what}");
+            let types = ["Exists", "ConfigUpToDate", "Ready", "Reachable"];
+            let found = types.map(|type_| said(&object.status, type_));
+            assert_eq!(found, [exists, done, done, reachable], "{what}");
             // Once it was made it is not said to be unmade, whatever comes.
             is_provisioned |= report.outcome == Outcome::Done;
             assert_eq!(object.status.initialization.provisioned, is_provisioned, "{what}");

@@ -1,11 +1,13 @@
 //! What Machines say of themselves, and what holds them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use portcullis_core::Family;
 use portcullis_kube_api::cluster::{
-    CLUSTER_LABEL, CONTROL_PLANE_LABEL, DISABLED, MEMBER, MEMBER_TOO, MachineSpec, MachineStatus, NAME_LABEL,
-    STATUS, hooks,
+    CLUSTER_LABEL, CONTROL_PLANE_LABEL, DISABLED, InfrastructureStatus, MEMBER, MEMBER_TOO, MachineSpec,
+    MachineStatus, NAME_LABEL, STATUS, hooks,
 };
 use serde_json::{Map, json};
 
@@ -15,6 +17,31 @@ use super::membership::{Candidate, Membership};
 use super::reconcile::Failed;
 use super::shelf::Shelf;
 use super::thing::{LoadBalancer, Machine};
+
+/// Where the load balancer itself is found, but by addresses that the machines carrying it have for themselves: one of these may be a
+/// member as well.
+fn own_addresses(balancer: &LoadBalancer, made: &[&Made]) -> BTreeSet<IpAddr> {
+    let spec = &balancer.spec;
+    let hosts = spec.endpoint().into_iter().chain(&spec.alternate_endpoints).map(|endpoint| &endpoint.host);
+    let is_machines_own = |status: &InfrastructureStatus| {
+        status.instances.iter().any(|instance| instance.addresses.contains(&status.address))
+    };
+    let told = made.iter().map(|(_, made)| &made.status).filter(|status| !is_machines_own(status));
+    let all = hosts.chain(told.map(|status| &status.address));
+    all.filter_map(|text| text.parse::<IpAddr>().ok()).map(|address| address.to_canonical()).collect()
+}
+
+/// A machine's addresses without the load balancer's. One that has it, as where kube-vip holds it, reports it among its own; by it a
+/// load balancer would reach itself, or whoever has it by then. What is all that it has of a family is its own.
+fn but(mut addresses: Vec<IpAddr>, own: &BTreeSet<IpAddr>) -> Vec<IpAddr> {
+    let others: BTreeSet<Family> = addresses
+        .iter()
+        .filter(|address| !own.contains(address))
+        .map(|address| Family::of(*address))
+        .collect();
+    addresses.retain(|address| !own.contains(address) || !others.contains(&Family::of(*address)));
+    addresses
+}
 
 /// How Machines are held.
 #[derive(Clone, Copy, Debug)]
@@ -46,6 +73,7 @@ impl Context {
             })
             .collect();
         let is_assigned = |name: &str| made.iter().any(|made| is_assigned(made, name));
+        let own = own_addresses(balancer, made);
         let mut candidates = Vec::new();
         for machine in found {
             let labels = machine.metadata.labels.as_ref();
@@ -91,7 +119,7 @@ impl Context {
             });
             candidates.push(Candidate {
                 name: machine.name().to_owned(),
-                addresses: machine.status.reachable(),
+                addresses: but(machine.status.reachable(), &own),
                 provider_id: machine.spec.provider_id.clone(),
                 is_selected,
                 is_disabled: machine.annotation(DISABLED).is_some(),
@@ -194,7 +222,7 @@ fn is_of_cluster(machine: &Machine, cluster: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -207,5 +235,45 @@ mod tests {
             let machine: Machine = serde_json::from_value(machine).unwrap();
             assert_eq!(is_of_cluster(&machine, "c"), expected, "{machine:?}");
         }
+    }
+
+    fn addresses(all: &[&str]) -> Vec<IpAddr> {
+        all.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn nobody_is_reached_by_the_address_of_the_load_balancer() {
+        let own: BTreeSet<IpAddr> = addresses(&["192.0.2.10", "2001:db8::10"]).into_iter().collect();
+        for (reported, left) in [
+            (&["192.0.2.10", "192.0.2.20"][..], &["192.0.2.20"][..]),
+            (&["192.0.2.20", "192.0.2.10"], &["192.0.2.20"]),
+            (&["192.0.2.20", "2001:db8::10", "2001:db8::20"], &["192.0.2.20", "2001:db8::20"]),
+            // What else would it be?
+            (&["192.0.2.10"], &["192.0.2.10"]),
+            (&["192.0.2.10", "2001:db8::20"], &["192.0.2.10", "2001:db8::20"]),
+        ] {
+            assert_eq!(but(addresses(reported), &own), addresses(left), "{reported:?}");
+        }
+    }
+
+    #[test]
+    fn the_address_of_the_load_balancer_is_none_that_its_machines_have() {
+        let balancer: LoadBalancer = serde_json::from_value(json!({"metadata": {"name": "lb"}, "spec": {
+            "clusterName": "c",
+            "endpoint": {"host": "192.0.2.10", "port": 443},
+            "alternateEndpoints": [{"host": "::ffff:192.0.2.11", "port": 443}, {"host": "api.example.com", "port": 443}],
+        }}))
+        .unwrap();
+        let own = |instances: Value| {
+            let status = json!({"address": "192.0.2.12", "instances": instances});
+            let made = serde_json::from_value(json!({"metadata": {"name": "lb"}, "status": status})).unwrap();
+            let shelf =
+                Shelf::new(kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()), None);
+            own_addresses(&balancer, &[&(Arc::new(shelf), Arc::new(made))]).into_iter().collect::<Vec<_>>()
+        };
+        let shares = json!([{"name": "m", "addresses": ["192.0.2.1"]}]);
+        assert_eq!(own(shares), addresses(&["192.0.2.10", "192.0.2.11", "192.0.2.12"]));
+        let has = json!([{"name": "m", "addresses": ["192.0.2.1", "192.0.2.12"]}]);
+        assert_eq!(own(has), addresses(&["192.0.2.10", "192.0.2.11"]));
     }
 }

@@ -337,10 +337,9 @@ impl Situation<'_> {
         let name = candidate.name.clone();
         // Who has lost its address while it leaves is still the one that the provider knows.
         let before = self.before.iter().find(|member| member.name == name);
-        let addresses = match before {
-            Some(before) if candidate.addresses.is_empty() => before.addresses.clone(),
-            _ => candidate.addresses.clone(),
-        };
+        let had = before.map(|before| before.addresses.as_slice()).unwrap_or_default();
+        let addresses = if candidate.addresses.is_empty() { had } else { &candidate.addresses };
+        let addresses = in_order_of_before(addresses, had);
         decided.targets.push(self.seen(candidate, duty));
         decided.members.push(AssignedMember {
             name,
@@ -401,6 +400,14 @@ impl Membership {
         }
         all
     }
+}
+
+/// The addresses of a member, those first that it had, in the order in which it had them: a provider may go by the first, and who is told
+/// of in another order is no other one for that.
+pub(super) fn in_order_of_before(addresses: &[IpAddr], had: &[IpAddr]) -> Vec<IpAddr> {
+    let mut addresses = addresses.to_vec();
+    addresses.sort_by_key(|address| had.iter().position(|had| had == address).unwrap_or(had.len()));
+    addresses
 }
 
 pub(super) fn is_active(told: &MemberStatus) -> bool {
@@ -491,6 +498,35 @@ mod tests {
         );
         let decided = decide(&[machine("a")], &decided.members, &told(&[("a", "warming-up")]), 0);
         assert_eq!(shown(&decided), ["a Serve warming-up"], "a provider's own word");
+    }
+
+    #[test]
+    fn addresses_stay_in_the_order_in_which_they_were_told_first() {
+        let [one, two, three] = [1, 2, 3].map(|last| IpAddr::from([10, 0, 0, last]));
+        for going_since in [None, Some(second(10))] {
+            let mut members = Vec::new();
+            for (reported, expected) in [
+                (vec![two, one], vec![two, one]),
+                (vec![one, two], vec![two, one]),
+                (vec![three, one, two], vec![two, one, three]),
+                (vec![], vec![two, one, three]),
+                (vec![three, one], vec![one, three]),
+                (vec![two, three, one], vec![one, three, two]),
+            ] {
+                let going_since = going_since.filter(|_| !members.is_empty());
+                let candidate = Candidate { addresses: reported.clone(), going_since, ..machine("a") };
+                let other = Candidate { addresses: vec![IpAddr::from([10, 0, 0, 9])], ..machine("b") };
+                let decided =
+                    decide(&[candidate, other], &members, &told(&[("a", "active"), ("b", "active")]), 12);
+                let duty = if going_since.is_some() { DutyWord::Leave } else { DutyWord::Serve };
+                assert_eq!(
+                    (decided.members[0].duty, &decided.members[0].addresses),
+                    (duty, &expected),
+                    "{reported:?}"
+                );
+                members = decided.members;
+            }
+        }
     }
 
     #[test]

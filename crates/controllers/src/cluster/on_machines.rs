@@ -22,6 +22,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::haproxy::{HaProxyLoadBalancer, kind};
+use super::membership::in_order_of_before;
 use super::shelf::Shelf;
 
 /// The class of Services whose load balancers are on machines.
@@ -86,12 +87,17 @@ impl OnMachines {
         let mut members: Vec<AssignedMember> = wanted
             .members()
             .iter()
-            .map(|member| AssignedMember {
-                name: member.name().to_owned(),
-                addresses: member.addresses().to_vec(),
-                provider_id: None,
-                duty: DutyWord::Serve,
-                by: None,
+            .map(|member| {
+                let had =
+                    before.and_then(|before| before.members.iter().find(|had| had.name == member.name()));
+                let had = had.map(|had| had.addresses.as_slice()).unwrap_or_default();
+                AssignedMember {
+                    name: member.name().to_owned(),
+                    addresses: in_order_of_before(member.addresses(), had),
+                    provider_id: None,
+                    duty: DutyWord::Serve,
+                    by: None,
+                }
             })
             .collect();
         // Who is not meant any more finishes what it has.
@@ -123,6 +129,7 @@ impl OnMachines {
         let assignment = Assignment {
             service: want.owner.name().to_owned(),
             generation: 1,
+            ip_families: Assignment::words_of(wanted.families()),
             listeners: wanted.listeners().iter().map(ListenerSpec::from).collect(),
             allowed_source_ranges: listed,
             drain_timeout_seconds: u32::try_from(DRAIN.as_secs()).unwrap_or_default(),
@@ -333,6 +340,9 @@ fn lines(spec: &Value) -> BTreeSet<[String; 2]> {
         |member: &Value| format!("{}, to {}", text(&member["name"]), text(&member["duty"]).to_lowercase());
     let mut all = BTreeSet::new();
     let mut say = |what: &str, value: String| all.insert([what.to_owned(), value]);
+    for found in list(&assignment["ipFamilies"]) {
+        say("family", text(&found));
+    }
     for found in list(&assignment["listeners"]) {
         say("port", listener(&found));
     }
@@ -360,6 +370,7 @@ fn is_as(found: &HaProxyLoadBalancer, spec: &Value) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use portcullis_core::{Family, Member};
     use portcullis_kube_api::load_balancer;
 
     use super::*;
@@ -392,6 +403,58 @@ mod tests {
             json!({"metadata": {"name": "service-web", "namespace": "shop"}, "spec": spec}),
         )
         .unwrap()
+    }
+
+    #[test]
+    fn who_has_addresses_of_one_family_is_open_by_that_one() {
+        let wanted = |families: &[&str]| {
+            let service = json!({
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}], "ipFamilies": families},
+            });
+            let service = serde_json::from_value(service).unwrap();
+            let balancer = load_balancer(&service, Arc::default(), true).unwrap();
+            Want { target: Target::Present(balancer), ..want(&[], "") }
+        };
+        for (families, said, open) in [
+            (&["IPv4"][..], json!(["IPv4"]), &[Family::V4][..]),
+            (&["IPv6"], json!(["IPv6"]), &[Family::V6]),
+            (&["IPv6", "IPv4"], Value::Null, &Family::ALL),
+        ] {
+            let asked = wanted(families);
+            let object = object(&asked);
+            assert_eq!(json!(object.spec)["assignment"]["ipFamilies"], said, "{families:?}");
+            let read = object.spec.want(asked.owner, String::new()).unwrap();
+            let Target::Present(read) = read.target else { panic!("it is wanted") };
+            assert!(read.families().iter().eq(open), "{families:?}");
+        }
+        let there = object(&wanted(&["IPv4", "IPv6"]));
+        let told = plan(&wanted(&["IPv4"]), Some(&there), Timestamp::UNIX_EPOCH).unwrap().to_string();
+        assert!(told.contains("family") && told.contains("IPv4"), "{told}");
+    }
+
+    /// The first address of a node is where machines send to.
+    #[test]
+    fn who_tells_of_its_addresses_in_another_order_is_where_it_was() {
+        let wanted = |addresses: [&str; 2]| {
+            let service = json!({
+                "metadata": {"name": "web", "namespace": "shop"},
+                "spec": {"type": "LoadBalancer", "ports": [{"port": 80, "nodePort": 30080}]},
+            });
+            let node = Member::new("node", addresses.map(|address| address.parse().unwrap())).unwrap();
+            let service = serde_json::from_value(service).unwrap();
+            let balancer = load_balancer(&service, Arc::from([node]), true).unwrap();
+            Want { target: Target::Present(balancer), ..want(&[], "") }
+        };
+        let there = object(&wanted(["10.0.0.1", "10.0.0.2"]));
+        let first_of = |addresses: [&str; 2]| {
+            let want = wanted(addresses);
+            let Target::Present(balancer) = &want.target else { panic!("it is wanted") };
+            let spec = OnMachines::spec(&want, balancer, Some(&there), Timestamp::UNIX_EPOCH);
+            spec["assignment"]["members"][0]["addresses"][0].clone()
+        };
+        assert_eq!(first_of(["10.0.0.2", "10.0.0.1"]), "10.0.0.1");
+        assert_eq!(first_of(["10.0.0.3", "10.0.0.2"]), "10.0.0.2", "it has no other that it had");
     }
 
     #[test]

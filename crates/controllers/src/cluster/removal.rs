@@ -123,9 +123,12 @@ impl Context {
         if !is_over(since) {
             return;
         }
+        let hooks = hooks(balancer.name());
+        // Who is not held any more, and stays for somebody else, says on where it is: two that write it would never come to rest.
         let is_overdue = |machine: &Machine| {
             let deleted = machine.metadata.deletion_timestamp.as_ref();
-            deleted.is_some_and(|deleted| is_over(deleted.0))
+            hooks.is_on(machine.metadata.annotations.as_ref())
+                && deleted.is_some_and(|deleted| is_over(deleted.0))
         };
         for why in self.unmark(balancer, &balancer.spec.target_kind(), is_overdue).await {
             warn!(namespace = balancer.namespace(), name = balancer.name(), why, "a Machine is held still");

@@ -205,8 +205,14 @@ pub(crate) fn carrying_alone(
 }
 
 /// An agent on a machine of another pool than the scene's own.
-pub(crate) async fn carrying_of(scene: &Scene, host: &Host, name: &str, pool: &str, place: &Place) -> Agent {
-    start(scene, host, (name, pool), None, Selection::usual(), place).await
+pub(crate) async fn carrying_of(
+    scene: &Scene,
+    host: &Host,
+    of: (&str, &str),
+    sharing: Option<Sharing>,
+    place: &Place,
+) -> Agent {
+    start(scene, host, of, sharing, Selection::usual(), place).await
 }
 
 /// An agent on the lab's machine, with the rights of somebody.

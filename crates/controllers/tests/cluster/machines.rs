@@ -200,6 +200,9 @@ async fn services_are_carried_too() {
         let answers: Vec<String> = (0..8).filter_map(|_| ask(&lab.client, "192.0.2.1", 80).ok()).collect();
         names.iter().all(|name| answers.iter().any(|answer| answer == name))
     });
+    // It has addresses of IPv4, as its Service has, and who has both is not open by the other.
+    let listening = lab.carrier.run("ss -Hltn");
+    assert!(listening.contains("0.0.0.0:80 ") && !listening.contains("[::]:80 "), "{listening}");
     // What somebody else calls so is not taken for the Service's.
     let theirs = json!({
         "apiVersion": "loadbalancer.portcullis.dev/v1alpha1", "kind": "HAProxyLoadBalancer",
@@ -254,6 +257,40 @@ async fn an_address_comes_from_a_pool() {
     });
     assert_eq!(ask(&lab.client, "192.0.2.1", FRONT).unwrap(), "pool-a");
     assert!(ask(&lab.client, "10.9.0.1", FRONT).is_err(), "and nowhere else");
+}
+
+/// While a pool gives nothing, the address in the status is one that a machine has for itself: nobody else gets that one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_machines_own_address_is_not_shared_while_a_pool_is_waited_for() {
+    let scene = Scene::new("machines-own");
+    let street = Street::new();
+    let (visitor, edge) = (street.join("client", 10), street.join("edge", 1));
+    let (one, two) = (street.join("one", 20), street.join("two", 21));
+    let _backends = (Backend::start(&one, PORT), Backend::start(&two, PORT));
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "one", "192.0.2.20");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({}));
+    let place = Place::new();
+    let _controllers = (scene.look_after().await, controller(&scene).await);
+    let _agent = carrying(&scene, &edge, "edge", Some(sharing("to-switch", 100)), &place).await;
+    scene.until("it serves", || scene.status("lb", "one").as_deref() == Some("active"));
+    assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], "192.0.2.1");
+    let pool = json!({"apiGroup": "ipam.example.com", "kind": "Pool", "name": "edge"});
+    scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"addressFrom": {"poolRef": pool}}}));
+    scene.until("an address is waited for", || {
+        scene.condition("lb", "InfrastructureReady").0 == "False WaitingForAddress"
+    });
+    // The machine has seen that when it has seen what came later.
+    scene.control_plane("c", "lb", "two", "192.0.2.21");
+    scene.until("another serves", || scene.status("lb", "two").as_deref() == Some("active"));
+    assert!(!place.file("shared/keepalived.conf").exists(), "nothing is shared");
+    assert_eq!(holders(&scene), Vec::<String>::new());
+    assert!(ask(&visitor, "192.0.2.1", FRONT).is_ok(), "it goes on as it was");
+    give_address(&scene, "lb", "192.0.2.100");
+    scene.until("it serves there", || {
+        scene.get("loadbalancer", "lb")["status"]["address"] == "192.0.2.100"
+            && ask(&visitor, "192.0.2.100", FRONT).is_ok()
+    });
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

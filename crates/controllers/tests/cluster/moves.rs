@@ -2,11 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use portcullis_testkit::eventually_within;
-use portcullis_testkit::talk::{Backend, Held, Load};
+use portcullis_controllers::cluster::Sharing;
+use portcullis_testkit::talk::{Backend, Held, Load, ask};
+use portcullis_testkit::{Host, eventually_within};
 use serde_json::{Value, json};
 
-use crate::lab::{FRONT, PORT, Place, Street, carrying, carrying_of, controller, listeners, on_machines};
+use crate::lab::{
+    FRONT, PORT, Place, Street, carrying, carrying_of, controller, holders, instances, listeners,
+    on_machines, sharing,
+};
 use crate::scene::{Running, Scene};
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
@@ -112,7 +116,7 @@ async fn a_swap_refuses_nobody() {
     let _controllers = (scene.look_after().await, controller(&scene).await);
     let _agents = (
         carrying(&scene, &machines[0], "first", None, &places[0]).await,
-        carrying_of(&scene, &machines[1], "second", "next", &places[1]).await,
+        carrying_of(&scene, &machines[1], ("second", "next"), None, &places[1]).await,
     );
     let address = || scene.get("loadbalancer", "lb")["status"]["address"].clone();
     for member in ["one", "two"] {
@@ -173,6 +177,77 @@ async fn a_swap_refuses_nobody() {
     let (count, failures) = load_of_new.end();
     assert_eq!(failures, Vec::<String>::new(), "of {count} connections by the new one");
     assert_eq!(scene.get("loadbalancer", "lb")["spec"]["endpoint"], endpoint);
+}
+
+/// Machines of one pool go on until one of another has it, also where that is none; then they let go of the address, and only then do
+/// the others take it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn another_pool_takes_over_when_it_serves_and_not_before() {
+    let (scene, street) = (Scene::new("moves-pool"), Street::new());
+    let visitor = street.join("client", 10);
+    let (one, two) = (street.join("one", 20), street.join("two", 21));
+    let _backends = (Backend::start(&one, PORT), Backend::start(&two, PORT));
+    let (old, new) = (street.join("old", 1), street.join("new", 2));
+    scene.cluster("c", json!({}), json!({}));
+    scene.control_plane("c", "lb", "one", "192.0.2.20");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({"addresses": ["192.0.2.100"]}));
+    // Neither hears of the other: they would share the address like machines of one pool.
+    let alone = || Some(Sharing { peers: vec!["192.0.2.99".parse().unwrap()], ..sharing("to-switch", 100) });
+    let places = [Place::new(), Place::new()];
+    let _all = (
+        scene.look_after().await,
+        controller(&scene).await,
+        carrying(&scene, &old, "old", alone(), &places[0]).await,
+    );
+    let through = || ask(&visitor, "192.0.2.100", FRONT);
+    scene.until("it serves", || through().is_ok() && holders(&scene) == ["old"]);
+    let mut held = Held::connect(&visitor, "192.0.2.100", FRONT).unwrap();
+    assert_eq!(held.ask().unwrap(), "one");
+
+    scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"pool": "nwe"}}));
+    scene.until("that is told", || {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        state == "False NoInstance" && message.contains("`nwe`")
+    });
+    scene.control_plane("c", "lb", "two", "192.0.2.21");
+    scene.until("members come", || through().is_ok_and(|answer| answer == "two"));
+    assert_eq!((held.ask().unwrap().as_str(), holders(&scene)), ("one", vec!["old".to_owned()]));
+
+    // A machine of the new pool reaches no member at first.
+    new.nft(&format!(
+        "table inet cut {{
+            chain out {{
+                type filter hook output priority 0
+                tcp dport {PORT} drop
+            }}
+        }}"
+    ));
+    let _new = carrying_of(&scene, &new, ("new", "new"), alone(), &places[1]).await;
+    for change in [json!({"pool": "new"}), json!({"balance": "random"})] {
+        scene.patch("haproxyloadbalancer", "lb", &json!({"spec": change}));
+        scene.until("the new one has done it", || {
+            let generation = &scene.get("haproxyloadbalancer", "lb")["metadata"]["generation"];
+            instances(&scene)
+                .iter()
+                .any(|one| one["name"] == "new" && one["observedGeneration"] == *generation)
+        });
+    }
+    assert!(!places[1].file("shared/keepalived.conf").exists(), "the address is not for it yet");
+    assert_eq!((held.ask().unwrap().as_str(), holders(&scene)), ("one", vec!["old".to_owned()]));
+    new.run("nft delete table inet cut");
+    let has = |host: &Host| host.run("ip -brief address show dev to-switch").contains("192.0.2.100/");
+    scene.until("the other one has the address", || {
+        let (by_old, by_new) = (has(&old), has(&new));
+        assert!(!by_old || !by_new, "both have it");
+        by_new && holders(&scene) == ["new"]
+    });
+    scene.until("it serves there", || through().is_ok());
+    let told = || instances(&scene).iter().map(|one| one["name"].clone()).collect::<Vec<_>>();
+    assert_eq!((told(), has(&old)), (vec![json!("new")], false));
+    scene.until("all is well", || {
+        scene.condition("lb", "InfrastructureReady").0 == "True Carried"
+            && ["one", "two"].iter().all(|name| scene.status("lb", name).as_deref() == Some("active"))
+    });
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -252,6 +252,12 @@ async fn an_address_that_kube_vip_held() {
     let metadata = json!({"annotations": {CONTROL_PLANE: "lb"}});
     scene.cluster("c", metadata, json!({"controlPlaneEndpoint": endpoint}));
     scene.control_plane("c", "lb", "member", "192.0.2.20");
+    // Where it is asked which addresses it has, it tells of this one, too, and first.
+    let both = ["192.0.2.10", "192.0.2.20"].map(|address| json!({"type": "InternalIP", "address": address}));
+    scene.patch("labmachine", "member", &json!({"status": {"addresses": both}}));
+    scene.until("both are told", || {
+        scene.get("machine", "member")["status"]["addresses"].as_array().is_some_and(|all| all.len() == 2)
+    });
     let mut listeners = listeners();
     listeners[0]["port"] = json!(PORT);
     on_machines(&scene, "lb", json!({"endpoint": endpoint, "listeners": listeners}), json!({}));
@@ -264,6 +270,8 @@ async fn an_address_that_kube_vip_held() {
     );
     scene.until("it serves", || scene.status("lb", "member").as_deref() == Some("active"));
     assert_eq!(address(&scene), "192.0.2.1", "by an address of its own");
+    let found = scene.get("haproxyloadbalancer", "lb");
+    assert_eq!(found["spec"]["assignment"]["members"][0]["addresses"], json!(["192.0.2.20"]));
     assert_eq!(ask(&visitor, "192.0.2.1", PORT).unwrap(), "member");
     let holds = || first.run("ip -brief address show dev to-switch").contains("192.0.2.10/");
     assert!(!holds(), "kube-vip has it");

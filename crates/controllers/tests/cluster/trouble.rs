@@ -1,14 +1,20 @@
 //! Pauses, deletion, moves, and what is wrong.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use kube::api::{Api, DynamicObject};
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::watcher;
 use portcullis_testkit::talk::ask;
 use portcullis_testkit::{Refusing, eventually_within};
 use serde_json::{Value, json};
 
 use crate::faults::held_by;
 use crate::lab::{FRONT, Lab, Place, agent, controller, listeners, machine, on_machines};
-use crate::scene::{Scene, client_of};
+use crate::scene::{Scene, client, client_of};
 
 const BALANCERS: &str = "loadbalancers.loadbalancer.portcullis.dev";
 
@@ -698,6 +704,30 @@ async fn nobody_is_let_go_before_its_provider_has_heard() {
     assert!(!is_gone("one") || !is_gone("two"), "the other takes its time");
 }
 
+/// How often a Machine is written from now on.
+async fn writes_on(scene: &Scene, machine: &str) -> Arc<AtomicUsize> {
+    let kind = ApiResource::from_gvk(&GroupVersionKind::gvk("cluster.x-k8s.io", "v1beta2", "Machine"));
+    let api: Api<DynamicObject> = Api::namespaced_with(client(scene.kubernetes).await, scene.name, &kind);
+    let only = watcher::Config::default().fields(&format!("metadata.name={machine}"));
+    let count = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&count);
+    let (listed, is_listed) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut listed = Some(listed);
+        let events = watcher(api, only);
+        futures_util::pin_mut!(events);
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(watcher::Event::Apply(_)) => drop(counted.fetch_add(1, Ordering::Relaxed)),
+                Ok(watcher::Event::InitDone) => drop(listed.take().map(|listed| listed.send(()))),
+                _ => {}
+            }
+        }
+    });
+    is_listed.await.unwrap();
+    count
+}
+
 /// A provider that takes no wish any more is told, and holds nobody longer than one that does.
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_ever_for_a_provider_that_takes_no_wish() {
@@ -712,12 +742,31 @@ async fn nobody_waits_for_ever_for_a_provider_that_takes_no_wish() {
     scene.report("lb", "198.51.100.1", &[("one", "active"), ("two", "active")]);
     scene.until("both are active", || scene.condition("lb", "MembersUpToDate").0 == "True UpToDate");
     forbid(&scene, may_ask, "labbalancers.infrastructure.cluster.x-k8s.io");
+    // Somebody else holds it, too, and for longer.
+    let add =
+        json!([{"op": "add", "path": "/metadata/finalizers/-", "value": "example.com/held"}]).to_string();
+    scene.kubectl(&["patch", "machine", "one", "--type=json", "-p", &add]);
     scene.kubectl(&["delete", "machine", "one", "--wait=false"]);
     scene.until("that is told", || scene.condition("lb", "Degraded").0 == "True ChangeRefused");
     assert!(scene.is_held("one", "lb"));
     // Half a minute more than it is given, and the time of a busy machine.
-    let is_gone = || scene.get("machine", "one") == Value::Null;
-    eventually_within(Duration::from_secs(120), "it goes when its time is over", is_gone);
+    let is_let_go = || !scene.is_held("one", "lb");
+    eventually_within(Duration::from_secs(120), "it is let go when its time is over", is_let_go);
+    let finalizers = || scene.get("machine", "one")["metadata"]["finalizers"].clone();
+    scene.until("Cluster API lets it go as well", || finalizers() == json!(["example.com/held"]));
+    // It stays for that one, and is written by nobody for all that is looked at again.
+    let written = writes_on(&scene, "one").await;
+    for range in ["10.0.0.0/8", "10.0.0.0/9", "10.0.0.0/10"] {
+        scene.patch(BALANCERS, "lb", &json!({"spec": {"allowedSourceRanges": [range]}}));
+        scene.until("it is looked at", || {
+            let found = scene.get("loadbalancer", "lb");
+            found["status"]["observedGeneration"] == found["metadata"]["generation"]
+        });
+    }
+    let written = written.load(Ordering::Relaxed);
+    assert!(written <= 3, "{written} times");
+    scene.patch("machine", "one", &json!({"metadata": {"finalizers": null}}));
+    scene.until("it is gone", || scene.get("machine", "one") == Value::Null);
     assert_eq!(scene.assigned("lb")[0], "one Serve", "nobody was told");
     assert!(scene.is_held("two", "lb"), "who stays is held");
     allow(&scene, scene.name, may_ask, &[group], &["*"]);

@@ -1,12 +1,13 @@
 //! What the controller of load balancers hands to a provider: all that it needs, in one field of the provider's own object.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::{Duration, SystemTime};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portcullis_core::{
-    Admission, Duty, EmptyMeans, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer, Member,
-    Probe, SourceRanges,
+    Admission, Duty, EmptyMeans, Family, HealthCheck, HealthPort, Listener, ListenerProtocol, LoadBalancer,
+    Member, Probe, SourceRanges,
 };
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -32,6 +33,9 @@ pub struct Assignment {
     /// Where clients look for it, if somebody decided that.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub endpoint: Option<Endpoint>,
+    /// Of which families it has addresses, in the words of Services; of both, if nothing is said.
+    #[serde(deserialize_with = "null_is_default", skip_serializing_if = "Vec::is_empty")]
+    pub ip_families: Vec<String>,
     /// Its ports, with all that there is to say of them.
     #[serde(deserialize_with = "null_is_default")]
     pub listeners: Vec<ListenerSpec>,
@@ -211,7 +215,29 @@ fn at(time: &Time) -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_millis(millis)
 }
 
+/// What Services call a family.
+fn family_word(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
+}
+
 impl Assignment {
+    /// What is to be said of these families.
+    pub fn words_of(families: &BTreeSet<Family>) -> Vec<String> {
+        let is_all = Family::ALL.iter().all(|family| families.contains(family));
+        let said = families.iter().filter(|_| !is_all);
+        said.map(|family| family_word(*family).to_owned()).collect()
+    }
+
+    /// Of which families it has addresses.
+    pub fn families(&self) -> BTreeSet<Family> {
+        let is_said = |family: &Family| self.ip_families.iter().any(|said| said == family_word(*family));
+        let said: BTreeSet<Family> = Family::ALL.into_iter().filter(is_said).collect();
+        if said.is_empty() { Family::ALL.into() } else { said }
+    }
+
     /// Who may connect.
     pub fn admission(&self) -> Result<Admission, Unusable> {
         let ranges = SourceRanges::parse(self.allowed_source_ranges.as_ref())
@@ -223,7 +249,7 @@ impl Assignment {
     pub fn load_balancer(
         &self,
         scheme: portcullis_core::Scheme,
-        families: impl IntoIterator<Item = portcullis_core::Family>,
+        families: impl IntoIterator<Item = Family>,
     ) -> Result<LoadBalancer, Unusable> {
         let listeners: Result<Vec<Listener>, Unusable> =
             self.listeners.iter().map(ListenerSpec::to_core).collect();
@@ -240,7 +266,7 @@ impl Assignment {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portcullis_core::{Family, Scheme};
+    use portcullis_core::Scheme;
     use serde_json::{Value, json};
 
     fn made(assignment: Value) -> Result<LoadBalancer, Unusable> {

@@ -363,6 +363,7 @@ fn assignment() -> Value {
             "clusterName": name("The Cluster that it is for."),
             "generation": {"type": "integer", "format": "int64", "description": "The generation of the LoadBalancer that all of this was formed from."},
             "endpoint": endpoint("Where clients look for it, if somebody decided that."),
+            "ipFamilies": texts("Of which families it has addresses, IPv4 or IPv6; of both, if nothing is said."),
             "listeners": listeners(),
             "allowedSourceRanges": texts("Who may connect: absent is everyone, an empty list is nobody."),
             "drainTimeoutSeconds": {"type": "integer", "minimum": 0, "description": "For how long connections of a member that leaves are waited for."},

@@ -309,7 +309,7 @@ impl ProviderSpec for HaProxyLoadBalancerSpec {
 
     fn want(&self, owner: Owner, uid: String) -> Result<Want, Unusable> {
         let assignment = self.assignment.as_ref().ok_or_else(|| Unusable::new("nothing is asked of it"))?;
-        let wanted = assignment.load_balancer(Scheme::Internal, Family::ALL)?;
+        let wanted = assignment.load_balancer(Scheme::Internal, assignment.families())?;
         let wanted = wanted.with_addresses(self.addresses()?).map_err(Unusable::new)?;
         Ok(want(owner, uid, wanted, BTreeMap::new()))
     }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use portcullis_kube_api::cluster::{HaProxyLoadBalancerSpec, is_moving_away};
+use portcullis_kube_api::cluster::{DutyWord, HaProxyLoadBalancerSpec, Instance, is_moving_away};
 use serde::{Deserialize, Serialize};
 use tracing::{info, warn};
 
-use super::ObjectKey;
+use super::{HaProxyAgentSettings, ObjectKey};
 use crate::cluster::admitted::narrowed;
 use crate::cluster::haproxy::HaProxyLoadBalancer;
 use crate::cluster::shelf::key;
@@ -97,6 +97,25 @@ impl Kept {
 
     pub(super) fn has(&self, object: &HaProxyLoadBalancer) -> bool {
         self.forms.contains_key(&key(object))
+    }
+
+    /// Whether a machine goes on with what it carried although that is for another pool by now: until one of that pool has what was
+    /// asked for since, and sends to members, if there are any. A name that is mistyped takes nothing from anybody.
+    pub(super) fn goes_on(&self, object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> bool {
+        let Some(form) = self.forms.get(&key(object)) else { return false };
+        let is_another = form.created != object.metadata.creation_timestamp;
+        if is_another || form.spec.pool() != settings.pool {
+            return false;
+        }
+        let members = object.spec.assignment.iter().flat_map(|assignment| &assignment.members);
+        let nobody_serves = !members.into_iter().any(|member| member.duty == DutyWord::Serve);
+        let sends = |instance: &Instance| instance.members.iter().any(|member| member.status == "active");
+        let mut others = object.status.instances.iter().filter(|instance| instance.name != settings.name);
+        !others.any(|other| {
+            other.observed_generation > form.generation
+                && other.problem.is_none()
+                && (nobody_serves || sends(other))
+        })
     }
 
     /// An object as it was carried last.

@@ -14,11 +14,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{Api, Patch, PatchParams};
+use portcullis_core::Family;
 use portcullis_haproxy::vrrp::SharedAddress;
 use portcullis_haproxy::{BalancerId, BalancerSeen, Error, Seen, Tuning};
 use portcullis_host::interfaces::{Interfaces, Selection};
 use portcullis_kube_api::cluster::{
-    AssignedMember, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus, Instance,
+    AssignedMember, Assignment, DutyWord, Flavour, HaProxyLoadBalancerSpec, InfrastructureStatus, Instance,
     InstanceMember, is_moving_away, is_paused_itself,
 };
 use serde_json::json;
@@ -178,6 +179,7 @@ impl HaProxyAgent {
             let (mut ours, others): (Vec<_>, Vec<_>) = objects.all().into_iter().partition(is_ours);
             ours.extend(kept.still(&ours, &self.settings.pool, |key| objects.is_unknown(key)));
             kept.save();
+            let ours: Vec<_> = ours.into_iter().map(|object| wanted::as_given(object, &kept)).collect();
             (ours, others)
         };
         let obstacles = |wanted| self.carrier.obstacles(wanted);
@@ -205,7 +207,10 @@ impl HaProxyAgent {
         if why.is_none() {
             let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
             for form in wanted.forms.values() {
-                // What is not there is nothing to go on as.
+                // What is not there, or has no clients yet, is nothing to go on as.
+                if wanted.waiting.contains(&key(form)) {
+                    continue;
+                }
                 if seen.balancers.get(&id(form)).is_some_and(|seen| seen.problem.is_none()) {
                     kept.accept(form);
                 }
@@ -220,7 +225,8 @@ impl HaProxyAgent {
             instance.allowed_source_ranges = wanted::admits(form, object);
             if let Some(why) = &why {
                 instance.problem = Some(why.clone());
-                if outcome.closed {
+                // By what a machine of another pool says of itself, those of the new one know that it is not for them yet.
+                if outcome.closed && object.spec.pool() == self.settings.pool {
                     // It is as it was, but for who is not to get in, or to be sent to, any more.
                     let kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
                     let as_before = kept.form(object).unwrap_or_else(|| (**object).clone());
@@ -252,8 +258,11 @@ impl HaProxyAgent {
             // It may still have what is not for it any more.
             return Instant::now() + LATER;
         }
-        for object in &others {
-            self.say(objects, object, None).await;
+        // Nor is an address let go of while keepalived does not do as it is told.
+        if unshared.is_none() {
+            for object in &others {
+                self.say(objects, object, None).await;
+            }
         }
         let due = seen.due.and_then(|due| due.duration_since(SystemTime::now()).ok());
         *self.standing.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(seen);
@@ -298,7 +307,8 @@ impl HaProxyAgent {
             return kept.has(object)
                 || self.said(object).is_some_and(|said| said.observed_generation.is_some());
         }
-        object.spec.assignment.is_some() && object.spec.pool() == self.settings.pool
+        object.spec.assignment.is_some()
+            && (object.spec.pool() == self.settings.pool || kept.goes_on(object, &self.settings))
     }
 
     /// What this machine says of a load balancer that it carries in this form.
@@ -327,8 +337,12 @@ impl HaProxyAgent {
                 status,
             }
         });
+        let families = object.spec.assignment.as_ref().map(Assignment::families).unwrap_or_default();
         let own = self.settings.selection.external(interfaces);
-        let own = own.into_iter().filter(|address| shared.iter().all(|shared| shared.address() != *address));
+        let own = own.into_iter().filter(|address| {
+            families.contains(&Family::of(*address))
+                && shared.iter().all(|shared| shared.address() != *address)
+        });
         Instance {
             name: self.settings.name.clone(),
             observed_generation: object.metadata.generation,

@@ -2,18 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use portcullis_core::{Family, Protocol, Scheme};
 use portcullis_haproxy::vrrp::SharedAddress;
 use portcullis_haproxy::{Balance, Balancer, BalancerId, Options, Wanted};
-use portcullis_kube_api::cluster::is_paused_itself;
+use portcullis_kube_api::cluster::{condition, is_paused_itself};
 
 use super::carrier::Obstacles;
 use super::kept::Kept;
 use super::{HaProxyAgentSettings, ObjectKey, Sharing};
 use crate::cluster::admitted::{admitted, narrowed, ranges};
+use crate::cluster::carried::WAITING_FOR_ADDRESS;
 use crate::cluster::haproxy::HaProxyLoadBalancer;
 use crate::cluster::shelf::key;
 
@@ -29,6 +30,8 @@ pub(super) struct ToCarry {
     pub(super) forms: BTreeMap<ObjectKey, HaProxyLoadBalancer>,
     /// Those that are to listen elsewhere than they did, or in another way.
     pub(super) changes: Vec<ObjectKey>,
+    /// Those whose addresses machines of another pool have, and let go of once this one has all but these.
+    pub(super) waiting: BTreeSet<ObjectKey>,
 }
 
 /// A number under which machines agree on an address, and who has it.
@@ -106,23 +109,27 @@ fn in_order(
 /// What only one load balancer can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Spot {
-    /// A port, at an address or at all of them.
-    Port(Option<IpAddr>, u16, Protocol),
+    /// A port, at an address or at all of a family.
+    Port(IpAddr, u16, Protocol),
     Number(Number),
 }
 
 fn spots(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> Option<BTreeSet<Spot>> {
     let balancer = balancer(object).ok()??.load_balancer;
     let given = balancer.addresses();
-    let addresses: Vec<Option<IpAddr>> =
-        if given.is_empty() { vec![None] } else { given.iter().copied().map(Some).collect() };
+    let everywhere = |family: &Family| match family {
+        Family::V4 => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+        Family::V6 => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let addresses: Vec<IpAddr> =
+        if given.is_empty() { balancer.families().iter().map(everywhere).collect() } else { given.to_vec() };
     let mut all = BTreeSet::new();
     for address in addresses {
         for listener in balancer.listeners() {
             let transports = listener.protocol().transports().iter();
             all.extend(transports.map(|protocol| Spot::Port(address, listener.port(), *protocol)));
         }
-        if let Some(address) = address.filter(|_| settings.sharing.is_some()) {
+        if settings.sharing.is_some() && !given.is_empty() {
             all.insert(Spot::Number((Family::of(address), router(object, address))));
         }
     }
@@ -131,7 +138,7 @@ fn spots(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> Optio
 
 /// Whether it wants what it does not have.
 fn moves(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings, kept: &Kept) -> bool {
-    if is_paused_itself(object) {
+    if is_paused_itself(object) || object.spec.pool() != settings.pool {
         return false;
     }
     let before = kept.form(object).and_then(|before| spots(&before, settings));
@@ -142,7 +149,7 @@ fn moves(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings, kept: &K
 fn changes(object: &HaProxyLoadBalancer, kept: &Kept) -> bool {
     let places = |object: &HaProxyLoadBalancer| {
         let balancer = balancer(object).ok()??.load_balancer;
-        Some((balancer.addresses().to_vec(), balancer.listeners().to_vec()))
+        Some((balancer.families().clone(), balancer.addresses().to_vec(), balancer.listeners().to_vec()))
     };
     let (now, before) = (places(object), kept.form(object).as_ref().and_then(places));
     !is_paused_itself(object) && now.is_some() && before.is_some() && now != before
@@ -162,6 +169,9 @@ pub(super) fn wanted(
         let before = kept.form(object);
         let form = if is_paused_itself(object) {
             before
+        } else if object.spec.pool() != settings.pool {
+            // It goes on until machines of that pool have it.
+            before.map(|before| as_before(before, object))
         } else {
             let obstacle = in_the_way.get(&key(object)).filter(|_| before.is_some());
             match is_complete(object, settings, &routers).and_then(|is| obstacle.cloned().map_or(Ok(is), Err))
@@ -177,9 +187,15 @@ pub(super) fn wanted(
         };
         let form = form.unwrap_or_else(|| HaProxyLoadBalancer::clone(object));
         let Ok(Some(balancer)) = balancer(&form) else { continue };
+        // Two pools agree on nothing: two machines would have the address at once.
+        let is_held = !kept.has(object) && is_held_by_others(object, settings);
         for (place, shared) in shared(&form, settings, &routers).into_iter().flatten() {
             routers.insert(place, shared.address());
-            all.shared.push(shared);
+            if is_held {
+                all.waiting.insert(key(object));
+            } else {
+                all.shared.push(shared);
+            }
         }
         all.carried.balancers.push(balancer);
         if changes(&form, kept) {
@@ -188,6 +204,38 @@ pub(super) fn wanted(
         all.forms.insert(key(object), form);
     }
     all
+}
+
+/// An object without an address that no pool gave to it. Until one did, its status has the address of before, which may be one that a
+/// machine has for itself: that is nobody else's to have.
+pub(super) fn as_given(object: Arc<HaProxyLoadBalancer>, kept: &Kept) -> Arc<HaProxyLoadBalancer> {
+    let spec = &object.spec;
+    if !spec.addresses.is_empty() || spec.address_from.is_none() || object.status.address.is_empty() {
+        return object;
+    }
+    // It was given when this was carried, and whatever else was asked for since makes no difference to that.
+    let was_given = kept.form(&object).is_some_and(|before| {
+        before.spec.addresses.is_empty()
+            && before.spec.address_from == spec.address_from
+            && before.status.address == object.status.address
+    });
+    let is_told = condition(&object.status.conditions, "Ready").is_some_and(|ready| {
+        ready.observed_generation == object.metadata.generation && ready.reason != WAITING_FOR_ADDRESS
+    });
+    if was_given || is_told {
+        return object;
+    }
+    let mut without = HaProxyLoadBalancer::clone(&object);
+    without.0.status.address.clear();
+    Arc::new(without)
+}
+
+/// Whether a machine has its address that carries it as it was asked for before, as one of the pool before does.
+fn is_held_by_others(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> bool {
+    let mut others = object.status.instances.iter().filter(|instance| instance.name != settings.name);
+    others.any(|other| {
+        other.holds_address == Some(true) && other.observed_generation != object.metadata.generation
+    })
 }
 
 /// Whether all is known that is needed to carry it.
@@ -266,7 +314,8 @@ pub(super) fn balancer(object: &HaProxyLoadBalancer) -> Result<Option<Balancer>,
     if addresses.is_empty() && object.spec.address_from.is_some() {
         return Ok(None);
     }
-    let wanted = assignment.load_balancer(Scheme::Internal, Family::ALL).map_err(|why| why.to_string())?;
+    let wanted = assignment.load_balancer(Scheme::Internal, assignment.families());
+    let wanted = wanted.map_err(|why| why.to_string())?;
     let wanted = wanted.with_addresses(addresses).map_err(|why| match why.source() {
         Some(source) => format!("{why}: {source}"),
         None => why.to_string(),
@@ -348,7 +397,8 @@ mod tests {
 
     /// All of it is carried, since nothing is in the way.
     fn wanted(objects: &[Arc<HaProxyLoadBalancer>], kept: &mut Kept) -> ToCarry {
-        let all = super::wanted(objects, &settings(), kept, &BTreeMap::new());
+        let objects: Vec<_> = objects.iter().map(|object| as_given(Arc::clone(object), kept)).collect();
+        let all = super::wanted(&objects, &settings(), kept, &BTreeMap::new());
         all.forms.values().for_each(|form| kept.accept(form));
         all
     }
@@ -363,7 +413,7 @@ mod tests {
         assert_eq!((waits.carried.balancers.len(), waits.refused.len()), (0, 0));
         let claimed = carried(
             json!({"addressFrom": {"poolRef": {"kind": "P", "name": "p"}}}),
-            json!({"address": "192.0.2.11"}),
+            json!({"address": "192.0.2.11", "conditions": [{"type": "Ready", "reason": "NoInstance"}]}),
         );
         assert_eq!(claimed.carried.balancers[0].load_balancer.addresses().len(), 1);
     }
@@ -424,6 +474,151 @@ mod tests {
         let leaves = carried(wrong, member("Leave"), &mut kept);
         assert_eq!(leaves.0, first.0);
         assert_eq!(leaves.1, carried(good, member("Leave"), &mut Kept::default()).1);
+    }
+
+    #[test]
+    fn where_it_listens_is_of_the_families_that_are_asked_for() {
+        let at = |families: Value| {
+            let mut object = HaProxyLoadBalancer::clone(&object("lb", json!({})));
+            object.0.spec.assignment.as_mut().unwrap().ip_families =
+                serde_json::from_value(families).unwrap();
+            Arc::new(object)
+        };
+        let sockets = |families: Value| {
+            let found = wanted(&[at(families)], &mut Kept::default());
+            let listening = |address: &str| {
+                let place = SocketAddr::new(address.parse().unwrap(), 443);
+                let look = Look {
+                    families: Family::ALL.into(),
+                    taken: [(place, "nginx".to_owned())].into(),
+                    ..Look::default()
+                };
+                let next = next(&found.carried, &look, &Memory::default(), SystemTime::UNIX_EPOCH);
+                !next.problems.is_empty()
+            };
+            ["0.0.0.0", "::"].map(listening)
+        };
+        for (families, expected) in [
+            (json!([]), [true, true]),
+            (json!(["IPv4"]), [true, false]),
+            (json!(["IPv6"]), [false, true]),
+            (json!(["IPv6", "IPv4"]), [true, true]),
+            (json!(["IPv9"]), [true, true]),
+        ] {
+            assert_eq!(sockets(families.clone()), expected, "{families}");
+        }
+        // One more may be in somebody's way.
+        let mut kept = Kept::default();
+        wanted(&[at(json!(["IPv4"]))], &mut kept);
+        let both = [at(json!([]))];
+        assert_eq!(super::wanted(&both, &settings(), &kept, &BTreeMap::new()).changes, [key(&both[0])]);
+    }
+
+    #[test]
+    fn what_no_pool_gave_is_shared_with_nobody() {
+        let pool = |name: &str| json!({"addressFrom": {"poolRef": {"kind": "P", "name": name}}});
+        let seen = |spec: &Value, generation: i64, address: &str, ready: (i64, &str)| {
+            let mut seen = HaProxyLoadBalancer::clone(&object("lb", spec.clone()));
+            let ready = json!([{"type": "Ready", "reason": ready.1, "observedGeneration": ready.0}]);
+            seen.0.metadata.generation = Some(generation);
+            address.clone_into(&mut seen.0.status.address);
+            seen.0.status.conditions = serde_json::from_value(ready).unwrap();
+            Arc::new(seen)
+        };
+        let (own, given) = ("192.0.2.1", "192.0.2.9");
+        let mut kept = Kept::default();
+        for (what, object, address) in [
+            ("the machines have their own", seen(&json!({}), 1, own, (1, "Carried")), None),
+            ("nobody has looked yet", seen(&pool("p"), 2, own, (1, "Carried")), None),
+            ("the pool gives nothing", seen(&pool("p"), 2, own, (2, "WaitingForAddress")), None),
+            ("something else changed", seen(&pool("p"), 3, own, (2, "WaitingForAddress")), None),
+            ("it gave one", seen(&pool("p"), 3, given, (3, "Starting")), Some(given)),
+            ("that is its own, also before", seen(&pool("p"), 4, given, (3, "Carried")), Some(given)),
+            ("the wish for it is gone", seen(&pool("p"), 4, given, (4, "WaitingForAddress")), Some(given)),
+            ("another pool has given nothing", seen(&pool("q"), 5, given, (4, "Carried")), Some(given)),
+            ("who knows whose this is", seen(&pool("q"), 5, own, (4, "Carried")), Some(given)),
+            ("it gave another", seen(&pool("q"), 5, "192.0.2.8", (5, "Carried")), Some("192.0.2.8")),
+        ] {
+            let found = wanted(&[object], &mut kept);
+            let shared: Vec<String> = found.shared.iter().map(|one| one.address().to_string()).collect();
+            let listening = found.carried.balancers[0].load_balancer.addresses();
+            let listening: Vec<String> = listening.iter().map(ToString::to_string).collect();
+            let expected: Vec<String> = address.into_iter().map(str::to_owned).collect();
+            assert_eq!((&shared, &listening), (&expected, &expected), "{what}");
+        }
+        let fresh = wanted(&[seen(&pool("p"), 2, own, (2, "WaitingForAddress"))], &mut Kept::default());
+        assert_eq!((fresh.carried.balancers.len(), fresh.shared.len()), (0, 0), "it waits");
+    }
+
+    #[test]
+    fn an_address_comes_to_another_pool_when_the_one_before_has_let_go() {
+        let member = json!([{"name": "m", "addresses": ["10.0.0.1"], "duty": "Serve"}]);
+        let seen = |pool: &str, generation: i64, members: &Value, instances: Value| {
+            let spec = json!({"pool": pool, "addresses": ["192.0.2.10"]});
+            let mut seen = HaProxyLoadBalancer::clone(&with("lb", spec, json!({}), members.clone()));
+            seen.0.metadata.generation = Some(generation);
+            seen.0.status.instances = serde_json::from_value(instances).unwrap();
+            Arc::new(seen)
+        };
+        let says = |name: &str, generation: i64, holds: bool, member: &str| {
+            json!({"name": name, "observedGeneration": generation, "holdsAddress": holds,
+                "members": [{"name": "m", "status": member}]})
+        };
+        let new_settings =
+            HaProxyAgentSettings { pool: "new".to_owned(), name: "n".to_owned(), ..settings() };
+        let mut old = Kept::default();
+        wanted(&[seen("default", 4, &member, json!([]))], &mut old);
+        let before = says("m", 4, true, "active");
+        let peer = says("o", 4, false, "active");
+        let mut fails = says("n", 5, false, "active");
+        fails["problem"] = json!("no port");
+        // Whether the old machine goes on, and whether the new one shares the address.
+        for (what, instances, members, goes_on, shares) in [
+            ("nobody of the new pool is there", json!([before, peer]), &member, true, false),
+            ("one cannot carry it", json!([before, peer, fails]), &member, true, false),
+            ("one reaches no member", json!([before, says("n", 5, false, "adding")]), &member, true, false),
+            (
+                "there is none to be reached",
+                json!([before, says("n", 5, false, "")]),
+                &json!([]),
+                false,
+                false,
+            ),
+            ("one sends", json!([before, says("n", 5, false, "active")]), &member, false, false),
+            (
+                "and something else changed since",
+                json!([before, says("n", 5, false, "active")]),
+                &member,
+                false,
+                false,
+            ),
+            ("the old one let go", json!([peer, says("n", 5, false, "active")]), &member, false, true),
+            ("another of its own has it", json!([says("p", 6, true, "active")]), &member, false, true),
+        ] {
+            let object = seen("new", 6, members, instances);
+            let is_kept = old.goes_on(&object, &settings());
+            let found =
+                super::wanted(&[Arc::clone(&object)], &new_settings, &Kept::default(), &BTreeMap::new());
+            assert_eq!((is_kept, !found.shared.is_empty()), (goes_on, shares), "{what}");
+            assert_eq!((found.carried.balancers.len(), found.waiting.is_empty()), (1, shares), "{what}");
+        }
+        // Who goes on does so as it was, with who is a member now, and shares what it shared.
+        let other = json!([{"name": "n", "addresses": ["10.0.0.2"], "duty": "Serve"}]);
+        let object = seen("nwe", 5, &other, json!([before]));
+        let found = super::wanted(&[Arc::clone(&object)], &settings(), &old, &BTreeMap::new());
+        assert_eq!(found.carried.balancers[0].load_balancer.members()[0].name(), "n");
+        assert_eq!((found.shared.len(), found.refused.len(), found.changes.len()), (1, 0, 0));
+        assert_eq!(found.forms[&key(&object)].metadata.generation, Some(4), "it says so");
+        // Who shares it already goes on while another one is behind.
+        let mut new = Kept::default();
+        new.accept(&seen("new", 6, &member, json!([])));
+        let late = seen("new", 7, &member, json!([says("p", 6, true, "active")]));
+        assert_eq!(super::wanted(&[late], &new_settings, &new, &BTreeMap::new()).shared.len(), 1);
+        // One of the same name that was made anew is another.
+        let mut again = HaProxyLoadBalancer::clone(&object);
+        again.0.metadata.creation_timestamp = serde_json::from_value(json!("2026-01-01T00:00:00Z")).unwrap();
+        assert!(old.goes_on(&object, &settings()) && !old.goes_on(&again, &settings()));
+        assert!(!old.goes_on(&object, &new_settings), "it never carried it");
     }
 
     #[test]

@@ -21,6 +21,8 @@ const TURNS: usize = 41;
 /// Of so many differences, in order, the one in the middle is between these two, in 95 of 100 runs: as likely as 41 coins have 13 heads
 /// or fewer, or 28 or more.
 const BETWEEN: (usize, usize) = (13, 27);
+/// Ours looks at the source of every packet, and kube-proxy at that of new connections alone: so much slower is as fast.
+const TOLERATED: f64 = 0.01;
 /// Connections, and questions on one connection, in each turn.
 const CONNECTIONS: usize = 400;
 const QUESTIONS: usize = 2000;
@@ -99,7 +101,8 @@ pub(crate) fn measure(count: u32) {
     }
     println!(
         "The median of {TURNS} turns, and that of the differences within each of them, which is between the two others in 95 of 100 runs. \
-         It is kept where ours is not shown to be slower: where the first of these is not above zero."
+         It is kept where ours is not shown to be slower by more than {:.0} %: where the first of these is not above that.",
+        100.0 * TOLERATED
     );
 }
 
@@ -181,7 +184,7 @@ impl Behind {
     }
 
     fn is_kept(&self) -> bool {
-        self.least <= 0.0
+        self.least <= TOLERATED
     }
 }
 

@@ -43,8 +43,9 @@ const THERE: usize = 1000;
 const MADE: usize = 200;
 /// So many are made at the same time, where it does not matter.
 const TOGETHER: usize = 16;
-/// From this number on are those that are made where packets are only filtered.
+/// From this number on are those that are made where packets are only filtered, of which so many are there before.
 const FILTERED: usize = 25_000;
+const FILTERED_THERE: usize = 100;
 /// Limits: from a Service to its status, above the floor, at the median and for 99 of 100; from an address to the first status;
 /// a start, until packet filters are set, of the half of a node and of both on one machine; memory.
 const MEDIAN: Duration = Duration::from_millis(5);
@@ -156,8 +157,16 @@ async fn filtered(client: &Client, kubeconfig: &Path, seen: &Seen) {
     let mut ours = OtherProcess::start(processes::FILTER, kubeconfig);
     let mut bare = OtherProcess::start(processes::BARE, kubeconfig);
     hear_set(&mut ours);
-    println!("\nthe same in mode filter, with ranges");
-    above_the_floor(client, seen, processes::FILTERED_CLASS, FILTERED).await;
+    // Whoever was just started has connections to make, and a table.
+    make(client, processes::FILTERED_CLASS, FILTERED..FILTERED + FILTERED_THERE).await;
+    let kind = processes::FILTERED_CLASS.rsplit('/').next().unwrap();
+    seen.until(|known| {
+        let there = known.iter().filter(|(name, addresses)| name.starts_with(kind) && !addresses.is_empty());
+        there.count() >= FILTERED_THERE
+    })
+    .await;
+    println!("\nthe same in mode filter, with ranges, {FILTERED_THERE} of them there");
+    above_the_floor(client, seen, processes::FILTERED_CLASS, FILTERED + FILTERED_THERE).await;
     bare.end();
     ours.end();
 }

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt};
-use k8s_openapi::api::core::v1::{ConfigMap, Node, Service};
+use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::api::{Api, ListParams, Patch, PatchParams};
+use kube::Client;
+use kube::api::Api;
 use kube::runtime::watcher::{Config, Event};
-use kube::{Client, ResourceExt};
 use portcullis_core::Protocol;
 use portcullis_host::Machine;
 use portcullis_host::claims::{Claim, Claims, Here, Listening, Name, Policy, Port};
 use portcullis_host::datapath::{self, Datapath, Frontend, Mode, Others, Place, Synced};
-use portcullis_host::interfaces::{Interface, Interfaces, Selection, is_of_link};
-use portcullis_kube_api::host::{NodeDatapath, NodeInterface, NodeReport, NodeSettings, wants_host};
+use portcullis_host::interfaces::{Interface, Interfaces};
+use portcullis_kube_api::host::{NodeDatapath, NodeReport, NodeSettings, wants_host};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
@@ -32,7 +32,8 @@ use super::known::{Known, watched};
 use super::lingering::Lingering;
 use super::listeners::Listeners;
 use super::others::{Noted, claim_of_others};
-use super::told::{Item, Told, event_version, version};
+use super::report::{boot, may_be_told, read_listening, reported, tell, told_before, told_listening, word};
+use super::told::{Item, Told, event_version};
 use super::traffic::Traffic;
 use crate::pause::pause;
 
@@ -68,10 +69,7 @@ pub const GRACE: Duration = Duration::from_secs(60);
 const LOOK: Duration = Duration::from_secs(2);
 
 /// How long is waited after a failure, at first and at most.
-const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-
-/// How often it is told again what was told already: that somebody deleted it may not have been heard.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
+pub(super) const BACKOFF: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Looks after one node.
 #[allow(missing_debug_implementations, reason = "a client of Kubernetes has none")]
@@ -286,27 +284,10 @@ impl Agent {
         }
     }
 
-    /// Takes in what this node told of itself before this was started. While the API does not answer nothing else could be done.
+    /// Takes in what this node told of itself before this was started.
     async fn recall(&mut self, client: &Client) {
-        let api: Api<ConfigMap> = Api::namespaced(client.clone(), &self.settings.namespace);
-        let own =
-            ListParams::default().fields(&format!("metadata.name={}", NodeReport::name(&self.settings.node)));
-        let mut is_said = false;
-        let told = loop {
-            let problem = match api.list(&own).await {
-                Ok(told) => break told,
-                Err(problem) => problem,
-            };
-            if !std::mem::replace(&mut is_said, true) {
-                warn!(node = self.settings.node, %problem, "what this node told before cannot be read");
-            }
-            // Who may not read it looks after the node all the same.
-            if matches!(&problem, kube::Error::Api(status) if status.code == 403) {
-                return;
-            }
-            sleep(BACKOFF.0).await;
-        };
-        let Some((_, Ok(before))) = told.items.first().and_then(NodeReport::read) else { return };
+        let AgentSettings { namespace, node, .. } = &self.settings;
+        let Some(before) = told_before(client, namespace, node).await else { return };
         let listening = before.listening.iter().filter_map(|text| read_listening(text));
         self.listeners.recall(listening, Instant::now());
         if before.boot == self.boot && before.datapath.mode != word(Mode::None) {
@@ -782,21 +763,6 @@ fn ended(what: &'static str) -> impl Stream<Item = Heard> {
     stream::once(std::future::ready(Heard::Ended(what)))
 }
 
-/// Which start of the kernel this is.
-fn boot() -> String {
-    let read = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    read.trim().to_owned()
-}
-
-/// A mode, as it is told.
-pub(super) fn word(mode: Mode) -> &'static str {
-    match mode {
-        Mode::None => "none",
-        Mode::Filter => "filter",
-        Mode::Nftables => "nftables",
-    }
-}
-
 /// What was done, if all is as it should be. Flows that were not ended are told, and are no reason to stop.
 fn but_for_flows(done: Result<Synced, datapath::Error>) -> Result<Option<Synced>, datapath::Error> {
     match done {
@@ -812,142 +778,4 @@ fn but_for_flows(done: Result<Synced, datapath::Error>) -> Result<Option<Synced>
 /// The interfaces where packets are filtered as they arrive.
 fn in_force(datapath: &Datapath) -> BTreeSet<String> {
     datapath.in_force().into_iter().map(str::to_owned).collect()
-}
-
-/// Whether others could use an address.
-fn may_be_told(address: &IpAddr) -> bool {
-    !address.is_loopback() && !is_of_link(address)
-}
-
-/// Interfaces with addresses, as they are told, and those that somebody may name who waits for an address there.
-fn reported(interfaces: &Interfaces, selection: &Selection) -> BTreeMap<String, NodeInterface> {
-    let told = interfaces.iter().filter_map(|one| {
-        let addresses: BTreeSet<_> = one.addresses.iter().copied().filter(may_be_told).collect();
-        let interface =
-            NodeInterface { addresses, is_part: one.master.is_some(), is_loopback: one.is_loopback };
-        let may_be_named = !one.is_loopback && !one.is_veth && !selection.is_internal(&one.name);
-        (may_be_named || !interface.addresses.is_empty()).then(|| (one.name.clone(), interface))
-    });
-    told.collect()
-}
-
-/// The interfaces that a node told of.
-pub(super) fn interfaces(report: &NodeReport) -> Interfaces {
-    let all = (1..).zip(&report.interfaces).map(|(index, (name, told))| {
-        let interface = Interface {
-            name: name.clone(),
-            // Of which one does not matter.
-            master: told.is_part.then_some(0),
-            is_loopback: told.is_loopback,
-            is_veth: false,
-            addresses: told.addresses.clone(),
-        };
-        (index, interface)
-    });
-    all.collect()
-}
-
-fn told_listening(listening: &Listening) -> String {
-    let Listening { port, address } = listening;
-    match address {
-        Some(address) => {
-            let at = std::net::SocketAddr::new(*address, port.number);
-            format!("{at}/{}", port.protocol.name())
-        }
-        None => port.to_string(),
-    }
-}
-
-/// Where a program listens, as a node told of it.
-pub(super) fn read_listening(text: &str) -> Option<Listening> {
-    let (at, protocol) = text.rsplit_once('/')?;
-    let protocol = match protocol {
-        "tcp" => portcullis_core::Protocol::TCP,
-        "udp" => portcullis_core::Protocol::UDP,
-        "sctp" => portcullis_core::Protocol::SCTP,
-        _ => return None,
-    };
-    match at.parse::<std::net::SocketAddr>() {
-        Ok(at) => Some(Listening { port: Port { protocol, number: at.port() }, address: Some(at.ip()) }),
-        Err(_) => Some(Listening { port: Port { protocol, number: at.parse().ok()? }, address: None }),
-    }
-}
-
-/// Tells others what a node has, whenever that changes.
-async fn tell(client: Client, settings: AgentSettings, mut report: watch::Receiver<NodeReport>) {
-    if settings.observe {
-        return;
-    }
-    let api: Api<ConfigMap> = Api::namespaced(client.clone(), &settings.namespace);
-    let nodes: Api<Node> = Api::all(client);
-    let name = NodeReport::name(&settings.node);
-    let (mut failures, mut uid, mut is_unknown) = (0_u32, None, false);
-    let own = Config::default().fields(&format!("metadata.name={name}"));
-    let mut own = watched(api.clone(), own);
-    loop {
-        // What is not known yet is not told: others would take addresses away.
-        if report.wait_for(|report| !report.datapath.mode.is_empty()).await.is_err() {
-            return;
-        }
-        let now = report.borrow_and_update().clone();
-        if uid.is_none() {
-            let node = nodes.get_opt(&settings.node).await;
-            if matches!(node, Ok(None)) && !is_unknown {
-                warn!(
-                    node = settings.node,
-                    "there is no Node of this name, so that no endpoint is known to be here and no start of the machine is noticed: set host.node to its name as `kubectl get nodes` has it"
-                );
-            }
-            is_unknown = matches!(node, Ok(None));
-            uid = node.ok().flatten().and_then(|node| node.uid());
-        }
-        let patch = Patch::Apply(now.patch(&settings.node, uid.as_deref()));
-        let written = match api.patch(&name, &PatchParams::apply("portcullis-host").force(), &patch).await {
-            Ok(object) => version(&object),
-            Err(problem) => {
-                // The node may be another one of its name by now.
-                uid = None;
-                warn!(node = settings.node, %problem, "what this node has cannot be told; it is tried again");
-                failures = failures.saturating_add(1);
-                sleep(pause(BACKOFF, failures)).await;
-                continue;
-            }
-        };
-        failures = 0;
-        tokio::select! {
-            changed = report.changed() => if changed.is_err() { return },
-            () = undone(&mut own, written) => {
-                warn!(node = settings.node, object = name, "somebody else changed what this node tells: it is told again");
-                uid = None;
-                // Whoever does so all the time has it so.
-                sleep(BACKOFF.0).await;
-            }
-            () = sleep(TELL_AGAIN) => uid = None,
-        }
-    }
-}
-
-/// Waits until somebody deletes or changes an object that has this version.
-async fn undone(events: &mut BoxStream<'static, Event<Item<ConfigMap>>>, written: Option<u64>) {
-    while let Some(event) = events.next().await {
-        if event_version(&event) > written {
-            return;
-        }
-    }
-    std::future::pending::<()>().await;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn where_programs_listen_is_read_as_it_was_told() {
-        for text in ["22/tcp", "192.0.2.7:6443/tcp", "[2001:db8::7]:53/udp", "9899/sctp"] {
-            assert_eq!(told_listening(&read_listening(text).unwrap()), text);
-        }
-        for text in ["", "22", "x/tcp", "22/xyz", "70000/tcp"] {
-            assert_eq!(read_listening(text), None, "{text}");
-        }
-    }
 }

@@ -23,11 +23,11 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 use tracing::{error, info, warn};
 
-use super::agent::{interfaces, read_listening};
 use super::asked::{Slice, addresses, claim, ingress, is_local, is_same, limits, name};
 use super::endpoints::Endpoints;
 use super::known::{Known, watched};
 use super::others::{Noted, claim_of_others};
+use super::report::{interfaces, read_listening};
 use super::told::{Item, Told, event_version, version};
 use super::verdict::{Given, Verdict, decided_on, taken_back, untimed, verdict};
 use crate::events::{Events, Weight};

@@ -21,6 +21,7 @@ mod known;
 mod lingering;
 mod listeners;
 mod others;
+mod report;
 mod told;
 mod traffic;
 mod verdict;

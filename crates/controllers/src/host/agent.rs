@@ -123,6 +123,8 @@ struct Agent {
     /// What was put into the packet filters, by Service, and what of it stays there although no Service has it.
     placed: HashMap<Name, Vec<Place>>,
     lingering: Lingering,
+    /// Where Services are not any more, and their statuses say that they are.
+    told: HashMap<Name, Vec<Place>>,
     /// The addresses that the node had when its packet filters were set, if they are not known to be gone.
     set_at: BTreeSet<IpAddr>,
     /// Ports of nodes that Services have and do not get here, since the node needs them itself.
@@ -203,6 +205,7 @@ impl NodeAgent {
             claims: Claims::new(policy, Here::default()),
             placed: HashMap::new(),
             lingering: Lingering::new(settings.grace),
+            told: HashMap::new(),
             set_at: BTreeSet::new(),
             left_out: BTreeMap::new(),
             is_bare: true,
@@ -409,7 +412,10 @@ impl Agent {
     async fn look(&mut self) -> BTreeSet<Name> {
         match self.machine.listening().await {
             Ok(listening) => self.listening = self.listeners.look(listening, Instant::now()),
-            Err(problem) => warn!(%problem, "it cannot be told where programs of this node listen"),
+            Err(problem) => {
+                warn!(%problem, "it cannot be told where programs of this node listen");
+                self.listening = self.listeners.look(self.listening.clone(), Instant::now());
+            }
         }
         self.move_to()
     }
@@ -437,12 +443,19 @@ impl Agent {
         let left_out = self.needed_here(name);
         let Some(service) = self.services.get(name) else {
             self.left_out.remove(name);
+            self.told.remove(name);
             return Vec::new();
         };
         let (cluster, node) = (self.settings.cluster.as_str(), self.settings.node.as_str());
         let serving = Serving { cluster, node, service, slices: self.endpoints.of(name) };
+        let told = self.still_told(name);
         let mut frontends = serving.frontends(addresses, &left_out);
-        frontends.extend(serving.filters(self.still_told(name)));
+        frontends.extend(serving.filters(&told));
+        if told.is_empty() {
+            self.told.remove(name);
+        } else {
+            self.told.insert(Arc::clone(name), told);
+        }
         if left_out.is_empty() {
             self.left_out.remove(name);
         } else {
@@ -479,6 +492,9 @@ impl Agent {
         }
         let now = Instant::now();
         for place in std::mem::take(gone) {
+            if self.is_filtered_for_another(&place) {
+                continue;
+            }
             if is_had(&self.claims, &place) {
                 gone.insert(place);
             } else {
@@ -486,7 +502,14 @@ impl Agent {
             }
         }
         let claims = &self.claims;
-        gone.extend(self.lingering.over(now, |place| is_had(claims, place)));
+        let over = self.lingering.over(now, |place| is_had(claims, place));
+        gone.extend(over.into_iter().filter(|place| !self.is_filtered_for_another(place)));
+    }
+
+    /// Whether a place is in the packet filters for somebody else by now: for who gets it, or for one whose status says so.
+    fn is_filtered_for_another(&self, place: &Place) -> bool {
+        let has = |owner: &Name| self.placed.get(owner).is_some_and(|places| places.contains(place));
+        owner(&self.claims, place).is_some_and(has) || self.told.values().any(|places| places.contains(place))
     }
 
     /// Ports of nodes that a Service has and are kept for the node itself. Where a program only listens, ranges count: networks listen
@@ -751,11 +774,14 @@ impl Agent {
     }
 }
 
-/// Whether a place leads to anybody.
-fn is_had(claims: &Claims, place: &Place) -> bool {
+/// To whom a place leads.
+fn owner<'a>(claims: &'a Claims, place: &Place) -> Option<&'a Name> {
     let port = Port { protocol: place.protocol(), number: place.port() };
-    let at = (!place.is_node_port()).then(|| place.address());
-    claims.owner(at, port).is_some()
+    claims.owner((!place.is_node_port()).then(|| place.address()), port)
+}
+
+fn is_had(claims: &Claims, place: &Place) -> bool {
+    owner(claims, place).is_some()
 }
 
 /// Tells that there is nothing more to be told.

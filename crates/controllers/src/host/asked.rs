@@ -235,10 +235,10 @@ impl Serving<'_> {
     }
 
     /// Frontends at some places that keep others out, and serve nobody.
-    pub(super) fn filters(&self, places: Vec<Place>) -> Vec<Frontend> {
+    pub(super) fn filters(&self, places: &[Place]) -> Vec<Frontend> {
         let Some((owner, admission)) = self.terms().filter(|_| !places.is_empty()) else { return Vec::new() };
-        let filter = |place| Frontend::new(place, owner.clone(), admission.clone(), []).ok();
-        places.into_iter().filter_map(filter).collect()
+        let filter = |place: &Place| Frontend::new(*place, owner.clone(), admission.clone(), []).ok();
+        places.iter().filter_map(filter).collect()
     }
 
     /// The frontends at these addresses, and at its node ports if its ranges are to count for them, but for some of those.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -625,6 +626,20 @@ impl Controller {
         let serves = |site: &Site| site.share(name, service).is_some_and(|share| !share.addresses.is_empty());
         let any = |is: &dyn Fn(&str) -> bool| self.sites.iter().any(|(node, site)| is(node) && serves(site));
         let (any_up, any_has) = (any(&is_up), any(&|node| is_up(node) && has_one(node)));
+        // One without a Node may be gone for long, as one that was called otherwise: where another has its addresses, that one counts.
+        let is_node = |node: &str| self.nodes.get(node).is_some();
+        let of_nodes: BTreeSet<IpAddr> = if self.sites.keys().all(|node| is_node(node)) {
+            BTreeSet::new()
+        } else {
+            let nodes = self.sites.iter().filter(|(node, _)| is_node(node));
+            nodes
+                .filter_map(|(_, site)| site.share(name, service))
+                .flat_map(|share| share.addresses.iter().copied())
+                .collect()
+        };
+        let is_stale = |node: &str, share: &Share| {
+            !is_node(node) && !of_nodes.is_empty() && share.addresses.is_subset(&of_nodes)
+        };
         let asked = self.asked.get(name).and_then(|(_, version)| *version);
         let (has, is_filtered) = (addresses(service), self.settings.mode == Mode::Filter);
         self.sites
@@ -643,7 +658,9 @@ impl Controller {
                     datapath: &site.report.datapath,
                     knows: !is_unseen && up_to >= asked.max(since.copied().flatten()),
                     is_unseen,
-                    is_aside: (any_up && !is_up(node)) || (any_has && !has_one(node)),
+                    is_aside: (any_up && !is_up(node))
+                        || (any_has && !has_one(node))
+                        || is_stale(node, share),
                     missing: site.claims.missing(name),
                     started_anew: self.nodes.get(node).is_some_and(|node| started_anew(node, &site.report)),
                     is_late: false,

@@ -7,16 +7,20 @@ use std::time::Duration;
 use portcullis_host::datapath::Place;
 use tokio::time::Instant;
 
+/// How often it is looked whose time is over: there may be as many as Services were deleted.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Places that nobody has any more, each until when it is filtered all the same.
 #[derive(Debug)]
 pub(super) struct Lingering {
     grace: Duration,
     until: BTreeMap<Place, Instant>,
+    looked: Option<Instant>,
 }
 
 impl Lingering {
     pub(super) fn new(grace: Duration) -> Self {
-        Lingering { grace, until: BTreeMap::new() }
+        Lingering { grace, until: BTreeMap::new(), looked: None }
     }
 
     /// Nobody has a place any more.
@@ -29,8 +33,12 @@ impl Lingering {
         self.until.remove(place);
     }
 
-    /// Takes out those whose time is over, and those that somebody has by now who is not filtered there.
+    /// Takes out those whose time is over, and those that somebody has by now; nothing, if it was looked a moment ago.
     pub(super) fn over(&mut self, now: Instant, is_had: impl Fn(&Place) -> bool) -> Vec<Place> {
+        if self.looked.is_some_and(|looked| now < looked + LOOK) {
+            return Vec::new();
+        }
+        self.looked = Some(now);
         let over = self.until.extract_if(.., |place, until| *until <= now || is_had(place));
         over.map(|(place, _)| place).collect()
     }
@@ -60,6 +68,7 @@ mod tests {
             lingering.enter(place(port), start);
         }
         assert_eq!(lingering.over(after(1), |had| had.port() == 81), [place(81)]);
+        assert_eq!(lingering.over(after(1), |had| had.port() == 82), [], "it is not looked all the time");
         lingering.leave(&place(80));
         assert_eq!(lingering.over(after(59), |_| false), []);
         lingering.enter(place(80), after(59));

@@ -314,7 +314,7 @@ fn why(refusal: &Refusal, at: &BTreeSet<IpAddr>) -> String {
         }
         Refusal::Listens(port) => {
             format!(
-                "A program of the node itself listens on port {port} of {at}, or did a moment ago: use another port, or stop it and wait a minute."
+                "A program of the node itself listens on port {port} of {at}, or did a moment ago: use another port, or stop it and wait a few minutes."
             )
         }
         Refusal::NodePort(port, by) => {

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use portcullis_controllers::host::AgentSettings;
 use portcullis_host::datapath::Mode;
+use portcullis_kube_api::enforced::ENFORCED;
 use portcullis_kube_api::host::LISTEN_ADDRESSES;
 use portcullis_testkit::{Target, can_connect, eventually};
 use serde_json::{Value, json};
 
-use crate::scene::{LAN, Scene, WAN};
+use crate::scene::{LAN, OTHERS, Scene, WAN};
 
 const WEB: Target = Target::Tcp(80);
 const LIMITED: &str = "192.0.2.0/24";
@@ -112,4 +113,58 @@ async fn who_is_deleted_is_filtered_for_a_while() {
         ["-n", scene.name, "patch", "service", "theirs", "--subresource=status", "--type=merge", "-p"];
     scene.kubernetes.kubectl(&[&patch[..], &[&status]].concat()).unwrap();
     eventually("it is not filtered", || !is_filtered(&scene, LAN));
+}
+
+/// Who gets a place is filtered there, also once the one before is not said to be there any more.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_gets_what_another_left_is_filtered_there() {
+    let scene = Scene::new("handed", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    scene.node.nft(OTHERS);
+    let (controller, _agent) = (scene.start_controller().await, scene.start_agent().await);
+    scene.apply("web", json!({}), limited());
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    drop(controller);
+    scene.apply("web", json!({LISTEN_ADDRESSES: "to-inside"}), limited());
+    wait_until_known(&scene, "web");
+    scene.apply("next", json!({LISTEN_ADDRESSES: "to-outside"}), limited());
+    wait_until_known(&scene, "next");
+    let has = |name: &str| scene.node.run("nft list set inet portcullis frontend4").contains(name);
+    assert!(has("handed/next"));
+    let status = json!({"status": {"loadBalancer": {"ingress": null}}}).to_string();
+    let patch = ["-n", scene.name, "patch", "service", "web", "--subresource=status", "--type=merge", "-p"];
+    scene.kubernetes.kubectl(&[&patch[..], &[&status]].concat()).unwrap();
+    wait_until_known(&scene, "web");
+    for what in ["once nothing names the first one there", "a while later"] {
+        assert!(has("handed/next") && is_filtered(&scene, WAN), "{what}");
+        assert!(!can_connect(&scene.outside, WAN, WEB), "{what}");
+        std::thread::sleep(2 * scene.agent_settings().grace);
+    }
+    assert!(can_connect(&scene.inside, LAN, WEB));
+}
+
+/// What a node told that is gone for long, or is called otherwise by now, is in nobody's way.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_no_node_tells_any_more_is_in_nobodys_way() {
+    let scene = Scene::new("ghost", Mode::Filter);
+    let _running = scene.start().await;
+    scene.apply("web", json!({}), limited());
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    let mut told = scene.report();
+    told["datapath"]["upTo"] = json!(1);
+    let object = json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "host-formerly",
+            "namespace": scene.name,
+            "labels": {"portcullis.dev/node": "formerly"},
+        },
+        "data": {"report": told.to_string()},
+    });
+    scene.kubernetes.apply(&object.to_string()).unwrap();
+    scene.apply("new", json!({}), json!({"loadBalancerSourceRanges": [LIMITED], "ports": [{"port": 81}]}));
+    scene.wait_for_addresses("new", &[LAN, WAN]);
+    scene.wait_for_condition("new", ENFORCED, "True/Enforced: The packet filters of ghost-node");
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: The packet filters of ghost-node");
 }

@@ -86,7 +86,7 @@ fn what_is_said_of_addresses() {
             (
                 false,
                 "PortOfNode",
-                "A program of the node itself listens on port 80/tcp of 10.0.0.7, or did a moment ago: use another port, or stop it and wait a minute. Service shop/old has port 80/tcp of 198.51.100.7: use another port or address, or wait until it is gone. It is reached at 192.0.2.7.",
+                "A program of the node itself listens on port 80/tcp of 10.0.0.7, or did a moment ago: use another port, or stop it and wait a few minutes. Service shop/old has port 80/tcp of 198.51.100.7: use another port or address, or wait until it is gone. It is reached at 192.0.2.7.",
             ),
         ),
     ] {

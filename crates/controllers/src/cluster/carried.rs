@@ -25,6 +25,8 @@ pub(super) struct Carried<'a> {
     pub(super) pool: &'a str,
     /// The machines of that pool that are there.
     pub(super) live: &'a [String],
+    /// Those of another pool that had it before, and go on with it until then.
+    pub(super) elsewhere: &'a [String],
     /// The address that was given to it; machines have their own otherwise.
     pub(super) address: Address<'a>,
     pub(super) status: &'a InfrastructureStatus,
@@ -101,6 +103,12 @@ impl Carried<'_> {
     }
 
     fn member(&self, member: &AssignedMember, current: &[&Instance]) -> MemberStatus {
+        // Machines of the pool before send to whom they list, whatever they know of what was asked for since.
+        let lists = |instance: &&Instance| {
+            self.elsewhere.contains(&instance.name)
+                && instance.members.iter().any(|seen| seen.name == member.name)
+        };
+        let before = self.status.instances.iter().filter(lists).map(Some);
         let said: Vec<Option<&Instance>> = self
             .live
             .iter()
@@ -112,6 +120,7 @@ impl Carried<'_> {
                     DutyWord::Rest | DutyWord::Leave => current.iter().copied().find(is_it),
                 }
             })
+            .chain(before)
             .collect();
         let seen: Vec<Option<&InstanceMember>> = said
             .iter()
@@ -368,6 +377,7 @@ mod tests {
             assignment: &assignment,
             pool: "default",
             live: &live,
+            elsewhere: &[],
             address,
             status: &status,
             now: Timestamp::from_second(now).unwrap(),
@@ -428,6 +438,48 @@ mod tests {
         assert_eq!(status.members[0].status, "active", "by who carries it");
         let nobody = put_together(serves, json!([]), &[], 0);
         assert_eq!(condition(&nobody.conditions, "Ready").unwrap().reason, "NoInstance");
+    }
+
+    /// Machines of the pool before go on until one of the new pool sends to members: whom they send to is served, and has not left.
+    #[test]
+    fn machines_of_the_pool_before_count_as_long_as_they_have_it() {
+        let says = |name: &str, generation: i64, status: Option<&str>| {
+            let members: Vec<Value> =
+                status.iter().map(|status| json!({"name": "m", "status": status})).collect();
+            json!({"name": name, "observedGeneration": generation, "members": members})
+        };
+        let old = |status: Option<&str>| says("old", 2, status);
+        let new = |status: Option<&str>| says("new", 3, status);
+        let (here, nobody) = (&["new"][..], &[][..]);
+        for (duty, instances, live, expected) in [
+            ("Serve", json!([old(Some("active"))]), nobody, "active"),
+            ("Serve", json!([old(None)]), nobody, "adding"),
+            ("Serve", json!([old(Some("active")), new(Some("active"))]), here, "active"),
+            ("Leave", json!([old(Some("draining"))]), nobody, "draining"),
+            ("Leave", json!([old(Some("removed"))]), nobody, "removed"),
+            ("Leave", json!([old(Some("draining")), new(Some("removed"))]), here, "draining"),
+            ("Leave", json!([old(Some("removed")), new(Some("removed"))]), here, "removed"),
+            ("Leave", json!([old(None), new(Some("removed"))]), here, "removed"),
+        ] {
+            let assignment: Assignment = serde_json::from_value(
+                json!({"members": [{"name": "m", "duty": duty, "by": "1970-01-01T00:01:40Z"}]}),
+            )
+            .unwrap();
+            let status: InfrastructureStatus =
+                serde_json::from_value(json!({"instances": instances})).unwrap();
+            let live: Vec<String> = live.iter().map(|name| (*name).to_owned()).collect();
+            let carried = Carried {
+                generation: Some(3),
+                assignment: &assignment,
+                pool: "new",
+                live: &live,
+                elsewhere: &["old".to_owned()],
+                address: Address::OfMachines,
+                status: &status,
+                now: Timestamp::UNIX_EPOCH,
+            };
+            assert_eq!(carried.status().members[0].status, expected, "{duty} {instances}");
+        }
     }
 
     /// A machine that says this of two members, and whether it has the address.
@@ -521,6 +573,7 @@ mod tests {
                 assignment: &assignment,
                 pool: "default",
                 live: &live,
+                elsewhere: &[],
                 address: Address::OfMachines,
                 status: &status,
                 now: Timestamp::from_second(0).unwrap(),
@@ -615,6 +668,7 @@ mod tests {
                 assignment: &assignment,
                 pool: "default",
                 live: &[],
+                elsewhere: &[],
                 address: Address::Asked("192.0.2.9".to_owned()),
                 status: &status,
                 now: Timestamp::UNIX_EPOCH,
@@ -679,6 +733,7 @@ mod tests {
                 assignment: &assignment,
                 pool: "default",
                 live: &live,
+                elsewhere: &[],
                 address: Address::OfMachines,
                 status: &status,
                 now: Timestamp::UNIX_EPOCH,

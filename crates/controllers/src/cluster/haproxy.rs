@@ -208,6 +208,7 @@ impl Context {
         };
         let pool = object.spec.pool();
         let live = self.live(pool, &object);
+        let elsewhere = self.elsewhere(pool, &object);
         let claimed;
         let address = match (object.spec.addresses.first(), &object.spec.address_from) {
             (Some(address), _) => Address::Asked(address.clone()),
@@ -225,6 +226,7 @@ impl Context {
             assignment,
             pool,
             live: &live,
+            elsewhere: &elsewhere,
             address,
             status: &object.status,
             now,
@@ -365,6 +367,16 @@ impl Context {
             names.extend(said.filter(|name| !of_another(name)).cloned());
         }
         names.into_iter().collect()
+    }
+
+    /// Machines of other pools that are there and have it, until one of its own sends to members.
+    fn elsewhere(&self, pool: &str, object: &HaProxyLoadBalancer) -> Vec<String> {
+        let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_one = |name: &String| {
+            machines.get(name).is_some_and(|machine| machine.pool != pool && machine.seen.elapsed() < LIVE)
+        };
+        let said = object.status.instances.iter().map(|instance| &instance.name);
+        said.filter(|name| is_one(name)).cloned().collect()
     }
 
     fn is_blind(&self) -> bool {

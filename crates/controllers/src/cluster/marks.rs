@@ -26,8 +26,10 @@ fn own_addresses(balancer: &LoadBalancer, made: &[&Made]) -> BTreeSet<IpAddr> {
     let is_machines_own = |status: &InfrastructureStatus| {
         status.instances.iter().any(|instance| instance.addresses.contains(&status.address))
     };
-    let told = made.iter().map(|(_, made)| &made.status).filter(|status| !is_machines_own(status));
-    let all = hosts.chain(told.map(|status| &status.address));
+    let statuses = || made.iter().map(|(_, made)| &made.status);
+    let machines_own =
+        |host: &String| statuses().any(|status| status.address == *host && is_machines_own(status));
+    let all = hosts.chain(statuses().map(|status| &status.address)).filter(|host| !machines_own(host));
     all.filter_map(|text| text.parse::<IpAddr>().ok()).map(|address| address.to_canonical()).collect()
 }
 
@@ -264,16 +266,19 @@ mod tests {
             "alternateEndpoints": [{"host": "::ffff:192.0.2.11", "port": 443}, {"host": "api.example.com", "port": 443}],
         }}))
         .unwrap();
-        let own = |instances: Value| {
-            let status = json!({"address": "192.0.2.12", "instances": instances});
+        let own = |address: &str, instances: Value| {
+            let status = json!({"address": address, "instances": instances});
             let made = serde_json::from_value(json!({"metadata": {"name": "lb"}, "status": status})).unwrap();
             let shelf =
                 Shelf::new(kube::core::ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&()), None);
             own_addresses(&balancer, &[&(Arc::new(shelf), Arc::new(made))]).into_iter().collect::<Vec<_>>()
         };
         let shares = json!([{"name": "m", "addresses": ["192.0.2.1"]}]);
-        assert_eq!(own(shares), addresses(&["192.0.2.10", "192.0.2.11", "192.0.2.12"]));
+        assert_eq!(own("192.0.2.12", shares), addresses(&["192.0.2.10", "192.0.2.11", "192.0.2.12"]));
         let has = json!([{"name": "m", "addresses": ["192.0.2.1", "192.0.2.12"]}]);
-        assert_eq!(own(has), addresses(&["192.0.2.10", "192.0.2.11"]));
+        assert_eq!(own("192.0.2.12", has), addresses(&["192.0.2.10", "192.0.2.11"]));
+        // The endpoint follows the address that a machine has for itself.
+        let has = json!([{"name": "m", "addresses": ["192.0.2.10"]}]);
+        assert_eq!(own("192.0.2.10", has), addresses(&["192.0.2.11"]));
     }
 }

@@ -408,6 +408,7 @@ fn instances() -> Value {
         "A machine that carries it.",
         json!({
             "name": text("Its name."),
+            "pool": text("The pool that it is of."),
             "observedGeneration": {"type": "integer", "format": "int64", "description": "The generation that it has carried out."},
             "addresses": texts("Addresses that it is found at."),
             "holdsAddress": {"type": "boolean", "description": "Whether it has the shared address now."},

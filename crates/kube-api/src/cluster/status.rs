@@ -99,6 +99,9 @@ pub type MemberStatus = Target;
 pub struct Instance {
     /// Its name.
     pub name: String,
+    /// The pool that it is of. Versions before this one did not say.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub pool: String,
     /// The generation of the object that it has carried out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,

@@ -110,7 +110,8 @@ impl Kept {
         let members = object.spec.assignment.iter().flat_map(|assignment| &assignment.members);
         let nobody_serves = !members.into_iter().any(|member| member.duty == DutyWord::Serve);
         let sends = |instance: &Instance| instance.members.iter().any(|member| member.status == "active");
-        let mut others = object.status.instances.iter().filter(|instance| instance.name != settings.name);
+        let mut others =
+            object.status.instances.iter().filter(|instance| instance.pool == object.spec.pool());
         !others.any(|other| {
             other.observed_generation > form.generation
                 && other.problem.is_none()

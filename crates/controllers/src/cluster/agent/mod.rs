@@ -193,6 +193,7 @@ impl HaProxyAgent {
         let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
             let why = ENDED.to_owned();
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
+            self.say_what_is_held(objects, &others, &interfaces).await;
             tell(Some(why));
             return Instant::now() + LATER;
         };
@@ -202,6 +203,7 @@ impl HaProxyAgent {
         let Some(seen) = outcome.seen else {
             let why = why.unwrap_or_else(|| "HAProxy cannot be asked".to_owned());
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
+            self.say_what_is_held(objects, &others, &interfaces).await;
             return Instant::now() + LATER;
         };
         if why.is_none() {
@@ -254,11 +256,13 @@ impl HaProxyAgent {
             }
             self.say(objects, object, Some(&instance)).await;
         }
-        if why.is_some() {
+        if why.is_some() || unshared.is_some() {
             // It may still have what is not for it any more.
+            self.say_what_is_held(objects, &others, &interfaces).await;
+        }
+        if why.is_some() {
             return Instant::now() + LATER;
         }
-        // Nor is an address let go of while keepalived does not do as it is told.
         if unshared.is_none() {
             for object in &others {
                 self.say(objects, object, None).await;
@@ -281,11 +285,27 @@ impl HaProxyAgent {
         for object in ours.iter().filter(|object| !is_moving_away(object)) {
             let mut instance = self.said(object).cloned().unwrap_or_default();
             instance.name.clone_from(&self.settings.name);
+            instance.pool.clone_from(&self.settings.pool);
             instance.holds_address = holds_address(object, interfaces);
             instance.problem = Some(why.to_owned());
             for member in instance.members.iter_mut().filter(|member| member.status == "active") {
                 "adding".clone_into(&mut member.status);
             }
+            self.say(objects, object, Some(&instance)).await;
+        }
+    }
+
+    /// Says of what is not for this machine any more, and cannot be let go of, whether it still has the address: machines of another pool
+    /// wait for that one alone.
+    async fn say_what_is_held(
+        &self,
+        objects: &Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>,
+        others: &[Arc<HaProxyLoadBalancer>],
+        interfaces: &Interfaces,
+    ) {
+        for object in others {
+            let Some(said) = self.said(object) else { continue };
+            let instance = Instance { holds_address: holds_address(object, interfaces), ..said.clone() };
             self.say(objects, object, Some(&instance)).await;
         }
     }
@@ -345,6 +365,7 @@ impl HaProxyAgent {
         });
         Instance {
             name: self.settings.name.clone(),
+            pool: self.settings.pool.clone(),
             observed_generation: object.metadata.generation,
             addresses: own.map(|address| address.to_string()).collect(),
             holds_address: holds_address(object, interfaces),

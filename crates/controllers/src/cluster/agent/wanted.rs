@@ -188,7 +188,7 @@ pub(super) fn wanted(
         let form = form.unwrap_or_else(|| HaProxyLoadBalancer::clone(object));
         let Ok(Some(balancer)) = balancer(&form) else { continue };
         // Two pools agree on nothing: two machines would have the address at once.
-        let is_held = !kept.has(object) && is_held_by_others(object, settings);
+        let is_held = !kept.has(object) && is_held_by_others(object);
         for (place, shared) in shared(&form, settings, &routers).into_iter().flatten() {
             routers.insert(place, shared.address());
             if is_held {
@@ -230,11 +230,12 @@ pub(super) fn as_given(object: Arc<HaProxyLoadBalancer>, kept: &Kept) -> Arc<HaP
     Arc::new(without)
 }
 
-/// Whether a machine has its address that carries it as it was asked for before, as one of the pool before does.
-fn is_held_by_others(object: &HaProxyLoadBalancer, settings: &HaProxyAgentSettings) -> bool {
-    let mut others = object.status.instances.iter().filter(|instance| instance.name != settings.name);
-    others.any(|other| {
-        other.holds_address == Some(true) && other.observed_generation != object.metadata.generation
+/// Whether a machine of another pool, as of the one before, has its address. Those of one pool settle that among themselves.
+fn is_held_by_others(object: &HaProxyLoadBalancer) -> bool {
+    object.status.instances.iter().any(|instance| {
+        instance.holds_address == Some(true)
+            && !instance.pool.is_empty()
+            && instance.pool != object.spec.pool()
     })
 }
 
@@ -561,7 +562,8 @@ mod tests {
             Arc::new(seen)
         };
         let says = |name: &str, generation: i64, holds: bool, member: &str| {
-            json!({"name": name, "observedGeneration": generation, "holdsAddress": holds,
+            let pool = if ["m", "o"].contains(&name) { "default" } else { "new" };
+            json!({"name": name, "pool": pool, "observedGeneration": generation, "holdsAddress": holds,
                 "members": [{"name": "m", "status": member}]})
         };
         let new_settings =
@@ -594,6 +596,20 @@ mod tests {
             ),
             ("the old one let go", json!([peer, says("n", 5, false, "active")]), &member, false, true),
             ("another of its own has it", json!([says("p", 6, true, "active")]), &member, false, true),
+            (
+                "another of its own has it and is away",
+                json!([says("p", 5, true, "active")]),
+                &member,
+                false,
+                true,
+            ),
+            (
+                "only the old ones are ahead",
+                json!([before, says("o", 5, false, "active")]),
+                &member,
+                true,
+                false,
+            ),
         ] {
             let object = seen("new", 6, members, instances);
             let is_kept = old.goes_on(&object, &settings());

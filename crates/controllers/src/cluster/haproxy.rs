@@ -243,10 +243,13 @@ impl Context {
             .map(|by| by.0)
             .filter(|by| *by > now);
         let next = ends.min().filter(|_| live.is_empty());
-        Ok(next.map(|by| {
+        let next = next.map(|by| {
             let millis = by.as_millisecond().saturating_sub(now.as_millisecond());
             Duration::from_millis(u64::try_from(millis).unwrap_or_default() + 50)
-        }))
+        });
+        // Nobody tells when a machine that is not of the pool, or is away, has been silent for too long.
+        let others = object.status.instances.iter().any(|instance| !live.contains(&instance.name));
+        Ok(next.into_iter().chain(others.then_some(LIVE)).min())
     }
 
     /// The address that a pool gives, or what it waits for.
@@ -372,8 +375,11 @@ impl Context {
     /// Machines of other pools that are there and have it, until one of its own sends to members.
     fn elsewhere(&self, pool: &str, object: &HaProxyLoadBalancer) -> Vec<String> {
         let machines = self.machines.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_blind = self.is_blind();
         let is_one = |name: &String| {
-            machines.get(name).is_some_and(|machine| machine.pool != pool && machine.seen.elapsed() < LIVE)
+            machines
+                .get(name)
+                .is_some_and(|machine| machine.pool != pool && (is_blind || machine.seen.elapsed() < LIVE))
         };
         let said = object.status.instances.iter().map(|instance| &instance.name);
         said.filter(|name| is_one(name)).cloned().collect()

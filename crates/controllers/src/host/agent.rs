@@ -576,6 +576,7 @@ impl Agent {
         let names: Vec<Name> = self.services.names().cloned().collect();
         let (mut all, mut placed) = (Vec::new(), HashMap::new());
         self.left_out.clear();
+        self.told.clear();
         for name in names {
             let frontends = self.frontends(&name, &self.addresses(&name));
             let places: Vec<Place> = frontends.iter().map(Frontend::place).collect();

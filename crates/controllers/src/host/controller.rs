@@ -623,9 +623,6 @@ impl Controller {
         let is_up = |node: &str| self.nodes.get(node).is_none_or(|node| is_ready(node));
         let local = service.spec.as_ref().is_some_and(is_local);
         let has_one = |node: &str| !local || self.endpoints.are_on(name, node);
-        let serves = |site: &Site| site.share(name, service).is_some_and(|share| !share.addresses.is_empty());
-        let any = |is: &dyn Fn(&str) -> bool| self.sites.iter().any(|(node, site)| is(node) && serves(site));
-        let (any_up, any_has) = (any(&is_up), any(&|node| is_up(node) && has_one(node)));
         // One without a Node may be gone for long, as one that was called otherwise: where another has its addresses, that one counts.
         let is_node = |node: &str| self.nodes.get(node).is_some();
         let of_nodes: BTreeSet<IpAddr> = if self.sites.keys().all(|node| is_node(node)) {
@@ -640,6 +637,13 @@ impl Controller {
         let is_stale = |node: &str, share: &Share| {
             !is_node(node) && !of_nodes.is_empty() && share.addresses.is_subset(&of_nodes)
         };
+        let counts = |node: &str, site: &Site| {
+            let share = site.share(name, service);
+            share.is_some_and(|share| !share.addresses.is_empty() && !is_stale(node, share))
+        };
+        let any =
+            |is: &dyn Fn(&str) -> bool| self.sites.iter().any(|(node, site)| is(node) && counts(node, site));
+        let (any_up, any_has) = (any(&is_up), any(&|node| is_up(node) && has_one(node)));
         let asked = self.asked.get(name).and_then(|(_, version)| *version);
         let (has, is_filtered) = (addresses(service), self.settings.mode == Mode::Filter);
         self.sites

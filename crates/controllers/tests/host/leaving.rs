@@ -167,4 +167,12 @@ async fn what_no_node_tells_any_more_is_in_nobodys_way() {
     scene.wait_for_addresses("new", &[LAN, WAN]);
     scene.wait_for_condition("new", ENFORCED, "True/Enforced: The packet filters of ghost-node");
     scene.wait_for_condition("web", ENFORCED, "True/Enforced: The packet filters of ghost-node");
+    // Nor is the node that is there for what is told of it beside that.
+    let conditions = json!({"status": {"conditions": [{"type": "Ready", "status": "False"}]}}).to_string();
+    let node = scene.node_name();
+    let patch = ["patch", "node", &node, "--subresource=status", "--type=merge", "-p", &conditions];
+    scene.kubernetes.kubectl(&patch).unwrap();
+    scene.apply("late", json!({}), json!({"ports": [{"port": 82}]}));
+    scene.wait_for_addresses("late", &[LAN, WAN]);
+    assert_eq!(scene.addresses("new"), [LAN, WAN]);
 }

@@ -193,7 +193,7 @@ impl HaProxyAgent {
         let Some(outcome) = self.carrier.carry(wanted.carried, wanted.shared.clone()).await else {
             let why = ENDED.to_owned();
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
-            self.say_what_is_held(objects, &others, &interfaces).await;
+            self.say_what_is_held(objects, &others, &interfaces, false).await;
             tell(Some(why));
             return Instant::now() + LATER;
         };
@@ -203,7 +203,7 @@ impl HaProxyAgent {
         let Some(seen) = outcome.seen else {
             let why = why.unwrap_or_else(|| "HAProxy cannot be asked".to_owned());
             self.say_what_is_wrong(objects, &ours, &interfaces, &why).await;
-            self.say_what_is_held(objects, &others, &interfaces).await;
+            self.say_what_is_held(objects, &others, &interfaces, false).await;
             return Instant::now() + LATER;
         };
         if why.is_none() {
@@ -258,7 +258,7 @@ impl HaProxyAgent {
         }
         if why.is_some() || unshared.is_some() {
             // It may still have what is not for it any more.
-            self.say_what_is_held(objects, &others, &interfaces).await;
+            self.say_what_is_held(objects, &others, &interfaces, why.is_none()).await;
         }
         if why.is_some() {
             return Instant::now() + LATER;
@@ -296,16 +296,20 @@ impl HaProxyAgent {
     }
 
     /// Says of what is not for this machine any more, and cannot be let go of, whether it still has the address: machines of another pool
-    /// wait for that one alone.
+    /// wait for that one alone. Where HAProxy has let go of it, nobody is sent to members any more.
     async fn say_what_is_held(
         &self,
         objects: &Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>,
         others: &[Arc<HaProxyLoadBalancer>],
         interfaces: &Interfaces,
+        has_let_go: bool,
     ) {
         for object in others {
             let Some(said) = self.said(object) else { continue };
-            let instance = Instance { holds_address: holds_address(object, interfaces), ..said.clone() };
+            let mut instance = Instance { holds_address: holds_address(object, interfaces), ..said.clone() };
+            if has_let_go {
+                instance.members.clear();
+            }
             self.say(objects, object, Some(&instance)).await;
         }
     }

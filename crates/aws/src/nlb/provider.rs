@@ -1,6 +1,9 @@
 //! The loop around the decisions: look, decide, do, and again.
 
+mod following;
+mod looking;
 mod retreat;
+mod state;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -8,30 +11,29 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use portcullis_core::{
-    Address, Duty, Enforcement, LoadBalancer, MemberReport, Members, Outcome, Owner, PlanView, Problem,
-    Reach, Report, Target, Want,
+    Address, LoadBalancer, Members, Outcome, Owner, PlanView, Problem, Reach, Report, Target, Want,
 };
 use tokio::time::Instant;
 use tracing::{info, warn};
 
+use self::state::State;
 use super::asked::{Asked, TargetKind};
 use super::clock::Clock;
-use super::decide::{self, Next};
-use super::execute::{self, Seen};
-use super::listing::{Listing, Reading};
+use super::decide::Next;
+use super::execute;
+use super::listing::Listing;
 use super::look::Look;
 use super::members::{self, Followed};
 use super::node_side::NodeSide;
-use super::refresh::{self, Known, KnownTags, Recent, owner_of};
-use super::round::{self, Progress, Wanted};
+use super::round;
 use super::settings::{MemberReports, Settings};
 use super::simulation::{NoPlan, Simulation};
-use super::snapshot::{Balancer, Group, Holding, Snapshot};
-use super::spec::{Machines, Spec};
+use super::snapshot::{Holding, Snapshot};
+use super::spec::Spec;
 use super::step::{Made, Place, Step};
 use super::{names, view};
-use crate::client::{CallError, Cause, Client, TAGGED};
-use crate::model::{LoadBalancer as LoadBalancerOfAws, SecurityGroup, TargetState};
+use crate::client::{CallError, Cause, Client};
+use crate::model::TargetState;
 
 /// AWS may tell the old for so long after a change.
 const SETTLING: Duration = Duration::from_secs(60);
@@ -58,127 +60,6 @@ struct Inner {
     shared: tokio::sync::Mutex<()>,
     /// Who holds it looks at everything.
     looking: tokio::sync::Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    wanted: Wanted,
-    snapshot: Snapshot,
-    progress: Progress,
-    /// The sets of machines that load balancers send to: few, since most send to all nodes.
-    machines: Vec<Arc<Machines>>,
-    tags: KnownTags,
-    /// Whether whose everything else is has to be read again.
-    others_anew: bool,
-    /// When objects were changed by us.
-    changed: BTreeMap<String, Instant>,
-    /// Those of them of which it is not known how they are.
-    uncertain: BTreeSet<String>,
-    removed: BTreeMap<String, Instant>,
-    /// When everything was looked at, by the start of it.
-    looked: Option<Instant>,
-    /// Why what is shared could not be done, and when.
-    trouble: Option<(Instant, CallError)>,
-    /// How often in a row what is shared was not as it was known.
-    surprises: usize,
-    /// What was last said about whether source ranges keep anybody out: rules of others may change it.
-    said: BTreeMap<Owner, Enforcement>,
-    /// Owners whose members somebody waits for.
-    followed: BTreeMap<Owner, Followed>,
-    /// How far what is written on its objects was read, of owners with many.
-    read: BTreeMap<Owner, usize>,
-}
-
-impl State {
-    fn recent(&mut self) -> Recent {
-        let now = Instant::now();
-        self.changed.retain(|_, when| now - *when < SETTLING);
-        self.removed.retain(|_, when| now - *when < SETTLING);
-        self.uncertain.retain(|id| self.changed.contains_key(id));
-        let changed: BTreeSet<String> = self.changed.keys().cloned().collect();
-        Recent {
-            certain: changed.difference(&self.uncertain).cloned().collect(),
-            changed,
-            gone: self.removed.keys().cloned().collect(),
-        }
-    }
-
-    /// Lets those who send to the same machines share them.
-    fn share_machines(&mut self, spec: &mut Spec) {
-        self.machines.retain(|known| Arc::strong_count(known) > 1);
-        match self.machines.iter().find(|known| **known == spec.machines) {
-            Some(known) => spec.machines = Arc::clone(known),
-            None => self.machines.push(Arc::clone(&spec.machines)),
-        }
-    }
-
-    /// Takes in that a step was done.
-    fn done(&mut self, place: &Place, step: &Step, made: Made) {
-        let now = Instant::now();
-        if let Some(id) = step.removes() {
-            self.changed.remove(id);
-            self.removed.insert(id.to_owned(), now);
-        }
-        let new = match &made {
-            Made::Group(id) => Some(id.clone()),
-            Made::Balancer(found) => Some(found.arn.clone()),
-            Made::Pool(found) => Some(found.arn.clone()),
-            Made::Listener(_) | Made::Nothing => None,
-        };
-        for id in new.iter().map(String::as_str).chain(step.changes()) {
-            self.changed.insert(id.to_owned(), now);
-            self.removed.remove(id);
-            self.uncertain.remove(id);
-        }
-        if let (Some(id), Some(tags)) = (new, step.tags()) {
-            self.tags.insert(id, tags.clone());
-        }
-        step.take_in(place, made, &mut self.snapshot);
-        self.note_draining(step);
-    }
-
-    /// Who was taken out has what it had, until AWS says otherwise: where somebody waits for that, it is no guess to say so.
-    fn note_draining(&mut self, step: &Step) {
-        let Step::Deregister { pool, targets } = step else { return };
-        if self.followed.is_empty() {
-            return;
-        }
-        self.followed.values_mut().for_each(|followed| followed.deregistered(targets));
-        let Some(found) = self.snapshot.pool(pool).and_then(|pool| pool.targets.as_mut()) else { return };
-        found.extend(targets.iter().map(|target| (target.clone(), TargetState::Draining)));
-    }
-
-    /// What was not there, or not as needed, may be by the next time: whoever was told of it may have mended it.
-    fn look_again_next_time(&mut self, owner: &Owner) {
-        if let Some(holding) = self.snapshot.known(owner) {
-            holding.taken.clear();
-        }
-        let shared = &mut self.snapshot.shared;
-        let is_there =
-            |name: &String| shared.groups.values().any(|group| group.id == *name || group.name == *name);
-        shared.named.retain(is_there);
-        shared.subnets = None;
-        shared.route_tables = None;
-    }
-
-    /// What an owner has is not known any more: something came otherwise than expected.
-    fn doubt(&mut self, owner: &Owner) {
-        let Some(holding) = self.snapshot.known(owner) else { return };
-        for (arn, balancer) in &mut holding.balancers {
-            balancer.listeners = None;
-            balancer.attributes = None;
-            self.uncertain.insert(arn.clone());
-        }
-        for (arn, pool) in &mut holding.pools {
-            pool.targets = None;
-            pool.attributes = None;
-            self.uncertain.insert(arn.clone());
-        }
-        self.uncertain.extend(holding.groups.keys().cloned());
-        holding.taken.clear();
-        self.uncertain.extend(self.snapshot.shared.groups.keys().cloned());
-        self.progress.verified.remove(owner);
-    }
 }
 
 impl Provider {
@@ -305,161 +186,11 @@ impl Provider {
         told
     }
 
-    /// Looks at the members of an owner that somebody waits for, and takes out those of them that are not to serve any more:
-    /// whatever stands in the way of everything else, they do not wait for that.
-    async fn look_after_members(&self, owner: &Owner) -> Result<(), CallError> {
-        let is_due = {
-            let state = self.state();
-            let Some(followed) = state.followed.get(owner) else { return Ok(()) };
-            followed.is_due(self.0.clock.now())
-        };
-        if self.state().looked.is_none() {
-            self.look_at_everything(Instant::now()).await?;
-        }
-        if is_due {
-            self.look_for_machines(owner);
-            self.look_at_members(owner).await?;
-        }
-        let steps = {
-            let state = self.state();
-            let holding = state.snapshot.holdings.get(owner);
-            let followed = state.followed.get(owner);
-            followed.zip(holding).map(|(followed, holding)| followed.let_go(holding)).unwrap_or_default()
-        };
-        // It is still to be done, and is told of where that is.
-        if let Err(error) = self.perform(owner, &steps).await {
-            warn!(%owner, %error, "who leaves could not be deregistered");
-            self.state().doubt(owner);
-        }
-        Ok(())
-    }
-
-    /// One that did not run yet is looked at again: somebody waits for it.
-    fn look_for_machines(&self, owner: &Owner) {
-        let mut state = self.state();
-        let State { followed, snapshot, .. } = &mut *state;
-        let Some(followed) = followed.get(owner) else { return };
-        let serving = followed.wanted.members().iter().filter(|member| member.duty() == Duty::Serve);
-        let shared = &mut snapshot.shared;
-        for id in serving.filter_map(|member| super::spec::instance_id(member.reference()?)) {
-            if !shared.instances.contains_key(id) {
-                shared.looked_for.remove(id);
-            }
-        }
-    }
-
-    /// Looks at how members do that somebody waits for: one call for each target group.
-    async fn look_at_members(&self, owner: &Owner) -> Result<(), CallError> {
-        let looks: BTreeSet<Look> = {
-            let mut state = self.state();
-            let State { followed, snapshot, .. } = &mut *state;
-            let Some(followed) = followed.get_mut(owner) else { return Ok(()) };
-            let Some(holding) = snapshot.holdings.get(owner) else { return Ok(()) };
-            followed.asked(self.0.clock.now());
-            holding.pools.keys().map(|arn| Look::Targets(arn.clone())).collect()
-        };
-        self.look(&looks).await
-    }
-
-    /// Looks at those of which it is not known any more how they do: where AWS refuses something, who leaves is waited for.
-    async fn look_at_doubted_members(&self, owner: &Owner) {
-        let looks: BTreeSet<Look> = {
-            let state = self.state();
-            let holding = state.snapshot.holdings.get(owner).filter(|_| state.followed.contains_key(owner));
-            let pools = holding.iter().flat_map(|holding| &holding.pools);
-            pools
-                .filter(|(_, pool)| pool.targets.is_none())
-                .map(|(arn, _)| Look::Targets(arn.clone()))
-                .collect()
-        };
-        if let Err(error) = self.look(&looks).await {
-            warn!(%owner, %error, "it is not known how its members do");
-        }
-    }
-
-    /// Where the members of an owner are, as far as that is known, and as it was said last.
-    fn members_of(&self, state: &mut State, owner: &Owner) -> (Vec<MemberReport>, Vec<MemberReport>) {
-        // Before AWS was looked at, nothing is known: that there is nothing would be something.
-        if state.looked.is_none() {
-            return Default::default();
-        }
-        let Some(followed) = state.followed.get_mut(owner) else { return Default::default() };
-        let empty = Holding::default();
-        let holding = state.snapshot.holdings.get(owner).map_or(&empty, |holding| holding);
-        let name = state.wanted.present.get(owner).map(|spec| spec.name.clone());
-        let balancer = decide::balancer(holding, &name.unwrap_or_else(|| names::load_balancer(owner)));
-        let now =
-            followed.look(holding, balancer, (&state.snapshot.shared, &self.0.settings), self.0.clock.now());
-        (now, followed.said().to_vec())
-    }
-
-    /// Says where members are.
-    fn say_members(&self, owner: &Owner) -> Vec<MemberReport> {
-        let mut state = self.state();
-        let (now, _) = self.members_of(&mut state, owner);
-        if let Some(followed) = state.followed.get_mut(owner) {
-            followed.say(&now, self.0.clock.now());
-        }
-        now
-    }
-
     fn addresses(&self, owner: &Owner) -> Vec<Address> {
         let state = self.state();
         let balancers = state.snapshot.holdings.get(owner).map(|holding| holding.balancers.values());
         let names = balancers.into_iter().flatten().map(|found| found.balancer.dns_name.clone());
         names.filter(|name| !name.is_empty()).map(Address::Hostname).collect()
-    }
-
-    /// Looks at all that an owner has; whether something is not as it should be.
-    async fn look_at(&self, owner: &Owner) -> Result<bool, CallError> {
-        let (mut looks, mut arns) = (BTreeSet::new(), Vec::new());
-        if let Some(holding) = self.state().snapshot.holdings.get(owner) {
-            for arn in holding.balancers.keys() {
-                looks.insert(Look::Listeners(arn.clone()));
-                looks.insert(Look::Attributes(arn.clone()));
-                arns.push(arn.clone());
-            }
-            for arn in holding.pools.keys() {
-                looks.insert(Look::Targets(arn.clone()));
-                looks.insert(Look::PoolAttributes(arn.clone()));
-                arns.push(arn.clone());
-            }
-        }
-        let start = Instant::now();
-        let seen = execute::look(&self.0.client, &self.0.settings, &looks).await?;
-        // Of listeners, too. As many as one call takes: where there are more, those that come next are read the next time.
-        arns.extend(seen.iter().flat_map(Seen::listeners).map(|listener| listener.arn.clone()));
-        if arns.len() > TAGGED {
-            let mut state = self.state();
-            let next = state.read.entry(owner.clone()).or_default();
-            let first = *next % arns.len();
-            *next = first + TAGGED;
-            arns.rotate_left(first);
-            arns.truncate(TAGGED);
-        }
-        let tags = self.0.client.tags(&arns).await?;
-        let state = &mut *self.state();
-        for seen in seen {
-            let changed = |id: &str| state.changed.get(id).is_some_and(|when| *when >= start);
-            if let Some(seen) = seen.without(changed) {
-                seen.take_in(&mut state.snapshot);
-            }
-        }
-        if let Some(holding) = state.snapshot.known(owner) {
-            for (arn, tags) in tags {
-                if let Some(found) = holding.balancers.get_mut(&arn) {
-                    found.tags = tags;
-                } else if let Some(found) = holding.pools.get_mut(&arn) {
-                    found.tags = tags;
-                } else if let Some(found) =
-                    holding.balancers.values_mut().find(|found| found.listens_by(&arn))
-                {
-                    found.listener_tags.insert(arn, tags);
-                }
-            }
-        }
-        let nodes = self.nodes(state);
-        Ok(!self.next(state, owner, &nodes).is_done())
     }
 
     /// What would be done, without doing it: only what has to be known is looked at, and everything if nobody did since
@@ -667,106 +398,6 @@ impl Provider {
         state.doubt(&super::node_side::backend_owner(&self.0.settings));
     }
 
-    async fn look(&self, looks: &BTreeSet<Look>) -> Result<(), CallError> {
-        for look in looks {
-            match look {
-                Look::Leftovers(owner) => self.look_for_leftovers(owner).await?,
-                Look::Whose(owner) => self.look_whose(owner).await?,
-                _ => {}
-            }
-        }
-        let (shared, own): (BTreeSet<Look>, BTreeSet<Look>) =
-            looks.iter().cloned().partition(Look::is_shared);
-        if !shared.is_empty() {
-            // Whoever waited here most likely finds that it was looked at meanwhile.
-            let _held = self.0.looking.lock().await;
-            let unknown = |look: &Look| !look.is_answered(&self.state().snapshot.shared);
-            self.see(&shared.into_iter().filter(unknown).collect()).await?;
-        }
-        self.see(&own).await
-    }
-
-    async fn see(&self, looks: &BTreeSet<Look>) -> Result<(), CallError> {
-        let start = Instant::now();
-        let seen = execute::look(&self.0.client, &self.0.settings, looks).await?;
-        let state = &mut *self.state();
-        for seen in seen {
-            let changed = |id: &str| state.changed.get(id).is_some_and(|when| *when >= start);
-            if let Some(seen) = seen.without(changed) {
-                seen.take_in(&mut state.snapshot);
-            }
-        }
-        Ok(())
-    }
-
-    /// Whose the load balancers and target groups of an owner are, of which that is not sure.
-    async fn look_whose(&self, owner: &Owner) -> Result<(), CallError> {
-        let arns: Vec<String> = {
-            let state = self.state();
-            let Some(holding) = state.snapshot.holdings.get(owner) else { return Ok(()) };
-            let balancers = holding.balancers.iter().filter(|(_, found)| !found.seen).map(|(arn, _)| arn);
-            let pools = holding.pools.iter().filter(|(_, found)| !found.seen).map(|(arn, _)| arn);
-            balancers.chain(pools).cloned().collect()
-        };
-        let tags = self.0.client.tags(&arns).await?;
-        let mut state = self.state();
-        for arn in &arns {
-            // One that AWS does not tell of yet can only be new.
-            let ours = tags
-                .get(arn)
-                .is_none_or(|tags| owner_of(tags, &self.0.settings.cluster).as_ref() == Some(owner));
-            let holding = state.snapshot.holding(owner);
-            if ours {
-                holding.balancers.get_mut(arn).into_iter().for_each(|found| found.seen = true);
-                holding.pools.get_mut(arn).into_iter().for_each(|found| found.seen = true);
-                continue;
-            }
-            let balancer = holding.balancers.remove(arn).map(|found| found.balancer.name);
-            let pool = holding.pools.remove(arn).map(|found| found.group.name);
-            holding.taken.extend(balancer.into_iter().chain(pool));
-            state.changed.remove(arn);
-            state.tags.insert(arn.clone(), tags.get(arn).cloned().unwrap_or_default());
-        }
-        Ok(())
-    }
-
-    /// Whether something is left that was not known of: by the name it would have, and by what would be written on it.
-    async fn look_for_leftovers(&self, owner: &Owner) -> Result<(), CallError> {
-        let client = &self.0.client;
-        let seen = execute::look(client, &self.0.settings, &[Look::Groups(owner.clone())].into()).await?;
-        let balancer = client.load_balancer_by_name(&names::load_balancer(owner)).await?;
-        let mut tags = match &balancer {
-            Some(found) => client.tags(std::slice::from_ref(&found.arn)).await?,
-            None => BTreeMap::new(),
-        };
-        let is_here = |vpc: &str| vpc.is_empty() || vpc == self.0.settings.vpc;
-        let mut state = self.state();
-        let recent = state.recent();
-        for seen in seen {
-            let Seen::Own(_, groups) = seen else { continue };
-            // What is in other VPCs is for whoever looks after these, and knows who lets it in there.
-            let is_left = |group: &SecurityGroup| is_here(&group.vpc) && !recent.gone.contains(&group.id);
-            for group in groups.into_iter().filter(is_left) {
-                let holding = state.snapshot.holding(owner);
-                holding.groups.insert(group.id.clone(), Group { group, seen: true });
-            }
-        }
-        let is_left = |found: &LoadBalancerOfAws| is_here(&found.vpc) && !recent.gone.contains(&found.arn);
-        if let Some(balancer) = balancer.filter(is_left) {
-            let tags = tags.remove(&balancer.arn).unwrap_or_default();
-            if owner_of(&tags, &self.0.settings.cluster).as_ref() == Some(owner) {
-                let arn = balancer.arn.clone();
-                let found = Balancer { balancer, tags, seen: true, ..Balancer::default() };
-                state.snapshot.holding(owner).balancers.insert(arn, found);
-            }
-        }
-        if state.snapshot.holdings.get(owner).is_none_or(|holding| holding.is_empty()) {
-            state.snapshot.holdings.remove(owner);
-            state.progress.verified.insert(owner.clone());
-        }
-        Ok(())
-    }
-
     /// Does what is next for an owner in groups that others change too, one owner at a time.
     async fn perform_shared(&self, owner: &Owner) -> Result<(), CallError> {
         let _held = self.0.shared.lock().await;
@@ -798,12 +429,6 @@ impl Provider {
         first
     }
 
-    /// Of what it is read again whose it is: of owners of whom nobody says anything. What they have may have been given away.
-    fn doubted_tags(&self, state: &State) -> BTreeSet<String> {
-        let holdings = self.unwanted(state).filter_map(|owner| state.snapshot.holdings.get(owner));
-        holdings.flat_map(|holding| holding.balancers.keys().chain(holding.pools.keys())).cloned().collect()
-    }
-
     /// Owners that have something, and of whom nobody said anything. What all share is wanted as long as anybody is there.
     fn unwanted<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Owner> {
         let shared = super::node_side::backend_owner(&self.0.settings);
@@ -814,53 +439,6 @@ impl Provider {
                 && !state.wanted.gone.contains(*owner)
                 && (**owner != shared || is_alone)
         })
-    }
-
-    /// Looks for the load balancer of an owner that was taken over: nobody here made it, so nobody here knows it.
-    async fn look_for_adopted(&self, want: &Want) -> Result<(), CallError> {
-        {
-            let mut state = self.state();
-            let holding = state.snapshot.holdings.get(&want.owner);
-            // Who is on the way out was looked for already.
-            if !want.parameters.contains_key(Owner::ADOPTED_KEY)
-                || state.wanted.gone.contains(&want.owner)
-                || holding.is_some_and(|holding| !holding.balancers.is_empty())
-            {
-                return Ok(());
-            }
-            state.others_anew = true;
-        }
-        self.look_at_everything(Instant::now()).await
-    }
-
-    /// Looks at everything, unless somebody did since then.
-    async fn look_at_everything(&self, since: Instant) -> Result<(), CallError> {
-        let _held = self.0.looking.lock().await;
-        let (known, others, reading) = {
-            let state = self.state();
-            if state.looked.is_some_and(|looked| looked >= since) {
-                return Ok(());
-            }
-            let reading = match state.looked {
-                Some(_) => Reading::since(since),
-                None => Reading::of_late(),
-            };
-            let doubted = self.doubted_tags(&state);
-            let reading = Reading { doubted, others: state.others_anew, ..reading };
-            (state.tags.clone(), state.looked.map(|_| Known::of(&state.snapshot.shared)), reading)
-        };
-        let start = Instant::now();
-        let listing = (self.listing(), &reading);
-        let found =
-            refresh::look_at_everything(&self.0.client, &self.0.settings, listing, &known, others.as_ref());
-        let found = found.await?;
-        let mut state = self.state();
-        state.others_anew &= !reading.others;
-        let recent = state.recent();
-        let state = &mut *state;
-        found.take_in(&self.0.settings.cluster, &mut state.snapshot, &mut state.tags, &recent);
-        state.looked = Some(start);
-        Ok(())
     }
 }
 

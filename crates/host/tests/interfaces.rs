@@ -50,7 +50,15 @@ fn addresses_come_and_go() {
             addresses(found, &name) == set(&["192.0.2.7", "198.51.100.1", "2001:db8::7"])
         })
         .await;
+        // Another prefix is added before the one that was there goes: all the time there is one.
+        node.run(&format!("ip address add 192.0.2.7/23 dev {name}"));
         node.run(&format!("ip address delete 192.0.2.7/24 dev {name}"));
+        node.run(&format!("ip address add 203.0.113.1/24 dev {name}"));
+        let last = "203.0.113.1".parse().unwrap();
+        until(&mut interfaces, "what came last", |found| addresses(found, &name).contains(&last)).await;
+        assert!(addresses(&interfaces.borrow(), &name).contains(&"192.0.2.7".parse().unwrap()));
+        node.run(&format!("ip address delete 203.0.113.1/24 dev {name}"));
+        node.run(&format!("ip address delete 192.0.2.7/23 dev {name}"));
         until(&mut interfaces, "one less", |found| {
             addresses(found, &name) == set(&["198.51.100.1", "2001:db8::7"])
         })

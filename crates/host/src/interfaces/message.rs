@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::{Interface, Interfaces};
+use super::{Interface, Interfaces, Network};
 
 // Kinds of messages.
 const ERROR: u16 = 2;
@@ -48,10 +48,12 @@ pub(super) enum News {
     Address {
         index: u32,
         address: IpAddr,
+        network: Network,
     },
     AddressGone {
         index: u32,
         address: IpAddr,
+        network: Network,
     },
     /// All that was asked for has been told.
     Told,
@@ -136,11 +138,12 @@ fn address(body: &[u8], comes: bool) -> Option<News> {
             _ => {}
         }
     }
+    let network = (*body.get(1)?, address.or(local)?);
     let address = local.or(address)?;
     Some(if comes && flags & UNUSABLE == 0 {
-        News::Address { index, address }
+        News::Address { index, address, network }
     } else {
-        News::AddressGone { index, address }
+        News::AddressGone { index, address, network }
     })
 }
 
@@ -178,7 +181,7 @@ impl Interfaces {
     pub(super) fn take(&mut self, news: News) {
         match news {
             News::Link { index, name, master, is_loopback, is_veth } => {
-                let interface = self.0.entry(index).or_default();
+                let interface = self.links.entry(index).or_default();
                 *interface = Interface {
                     name,
                     master,
@@ -187,12 +190,23 @@ impl Interfaces {
                     addresses: std::mem::take(&mut interface.addresses),
                 };
             }
-            News::LinkGone(index) => drop(self.0.remove(&index)),
-            News::Address { index, address } => {
-                self.0.entry(index).or_default().addresses.insert(address);
+            News::LinkGone(index) => {
+                self.links.remove(&index);
+                self.networks.retain(|(of, _), _| *of != index);
             }
-            News::AddressGone { index, address } => {
-                if let Some(interface) = self.0.get_mut(&index) {
+            News::Address { index, address, network } => {
+                self.links.entry(index).or_default().addresses.insert(address);
+                self.networks.entry((index, address)).or_default().insert(network);
+            }
+            News::AddressGone { index, address, network } => {
+                if let Some(left) = self.networks.get_mut(&(index, address)) {
+                    left.remove(&network);
+                    if !left.is_empty() {
+                        return;
+                    }
+                }
+                self.networks.remove(&(index, address));
+                if let Some(interface) = self.links.get_mut(&index) {
                     interface.addresses.remove(&address);
                 }
             }

@@ -12,7 +12,16 @@ pub use watch::{WatchError, watch};
 
 /// The interfaces of a machine, by the numbers that the kernel gives them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Interfaces(BTreeMap<u32, Interface>);
+pub struct Interfaces {
+    links: BTreeMap<u32, Interface>,
+    /// An address may be there more than once, each time in another network, as while its prefix is changed: it is there until the
+    /// last of these goes.
+    networks: BTreeMap<(u32, IpAddr), BTreeSet<Network>>,
+}
+
+/// What an address of an interface was added with: the length of its prefix, and an address in that network, which is that of the
+/// other end where there are but two.
+type Network = (u8, IpAddr);
 
 /// One of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,7 +57,7 @@ pub fn is_of_link(address: &IpAddr) -> bool {
 impl Interfaces {
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = &Interface> {
-        self.0.values()
+        self.links.values()
     }
 
     /// The one of a name.
@@ -69,6 +78,6 @@ impl Interfaces {
 
 impl FromIterator<(u32, Interface)> for Interfaces {
     fn from_iter<T: IntoIterator<Item = (u32, Interface)>>(interfaces: T) -> Self {
-        Interfaces(interfaces.into_iter().collect())
+        Interfaces { links: interfaces.into_iter().collect(), ..Interfaces::default() }
     }
 }

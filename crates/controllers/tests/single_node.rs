@@ -416,6 +416,53 @@ async fn what_was_edited_by_hand_is_put_back_and_told() {
     assert_eq!(node.start().await.unwrap(), Report::default());
 }
 
+/// Who may not connect to a Service that is made anew may not connect to the new one, whenever it is that we are killed.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_connect_outlives_a_service_that_is_made_anew() {
+    let mut node = Node::new().await;
+    node.start().await.unwrap();
+    let limits = json!({
+        "metadata": {
+            "annotations": {"portcullis.dev/source-ranges-for-node-ports": "true"},
+            "finalizers": ["example.com/wait"],
+        },
+        "spec": {"loadBalancerSourceRanges": ["192.0.2.0/24"]},
+    });
+    node.edit("service", "router-default", "merge", limits);
+    let is_limited = |node: &Node| {
+        let service = node.get("service", "router-default");
+        service["spec"]["loadBalancerSourceRanges"] == json!(["192.0.2.0/24"])
+            && service["metadata"]["annotations"]["portcullis.dev/source-ranges-for-node-ports"] == "true"
+    };
+    let uid = node.get("service", "router-default")["metadata"]["uid"].clone();
+    node.settings.router.load_balancer_class = None;
+    node.settings.at_node = false;
+    // It has asked for its deletion, and ends before that is done.
+    let started = node.start();
+    assert!(tokio::time::timeout(std::time::Duration::from_secs(5), started).await.is_err());
+    node.edit("service", "router-default", "merge", json!({"metadata": {"finalizers": null}}));
+    assert_eq!(node.get("service", "router-default"), Value::Null);
+    let report = node.start().await.unwrap();
+    assert_eq!(report.made, ["Service openshift-ingress/router-default"]);
+    assert!(is_limited(&node) && node.get("service", "router-default")["metadata"]["uid"] != uid);
+    assert_eq!(report.deleted, ["ConfigMap openshift-ingress/router-default-limits"], "nothing is left");
+    // The same without being killed; and nobody is said to have edited it.
+    node.settings.router.load_balancer_class = Some(HOST_CLASS.to_owned());
+    node.settings.at_node = true;
+    assert_eq!(node.start().await.unwrap().made_anew, ["Service openshift-ingress/router-default"]);
+    assert!(is_limited(&node));
+    assert_eq!(node.start().await.unwrap(), Report::default());
+    node.settings.ports = [8080, 443];
+    let report = node.start().await.unwrap();
+    assert!(report.changed.iter().all(|changed| changed.by.is_none()), "{report:?}");
+    assert!(is_limited(&node) && ports(&node.get("service", "router-default")) == [8080, 443]);
+    // People may take it back.
+    let back = json!({"spec": {"loadBalancerSourceRanges": null}});
+    node.edit("service", "router-default", "merge", back);
+    assert_eq!(node.start().await.unwrap(), Report::default());
+    assert_eq!(node.get("service", "router-default")["spec"]["loadBalancerSourceRanges"], Value::Null);
+}
+
 /// The same of all objects that are not the router itself, and of families.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_was_edited_by_hand_around_it_is_put_back_and_told() {
@@ -510,9 +557,13 @@ async fn what_is_not_ours_is_refused_and_stays() {
     );
     assert!(refused.contains("singleNode.takeOver"), "{refused}");
     node.settings.take_over = true;
+    let ranges = json!({"spec": {"loadBalancerSourceRanges": ["192.0.2.0/24"]}});
+    node.edit("service", "router-default", "merge", ranges.clone());
     let report = node.start().await.unwrap();
-    assert_eq!(report.deleted.len(), 2, "{report:?}");
-    assert_eq!(node.get("service", "router-default")["spec"]["loadBalancerClass"], HOST_CLASS);
+    assert_eq!(report.deleted.len(), 3, "two Services, and what was noted meanwhile: {report:?}");
+    let taken = node.get("service", "router-default");
+    assert_eq!(taken["spec"]["loadBalancerClass"], HOST_CLASS);
+    assert_eq!(taken["spec"]["loadBalancerSourceRanges"], ranges["spec"]["loadBalancerSourceRanges"]);
     // The namespace was there before. Of what somebody took our label off it is told that it stays.
     node.kubectl(&[
         "-n",

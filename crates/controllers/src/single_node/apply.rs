@@ -9,6 +9,7 @@ use tracing::{info, warn};
 
 use super::controller::SingleNode;
 use super::fields::differing;
+use super::limits::KEEPER;
 use super::object::{MANAGER, Object};
 use super::trouble::Trouble;
 use super::{Changed, Report};
@@ -28,7 +29,7 @@ impl SingleNode {
         let (api, place) = (self.api_of(object), object.place());
         let Some(have) = have else {
             if !self.settings.observe {
-                write(&api, object, true).await.map_err(|error| Trouble::of(&place, &error))?;
+                self.make(&api, object).await?;
             }
             info!(object = place, "{}made", self.would());
             report.made.push(place);
@@ -37,9 +38,10 @@ impl SingleNode {
         let found = value(have);
         if let Some(field) = object.cannot_become(&found) {
             if !self.settings.observe {
+                self.note_limits(object, &found).await?;
                 self.delete(&api, &place, have).await?;
                 self.wait_until_gone(&api, &place, have).await?;
-                write(&api, object, true).await.map_err(|error| Trouble::of(&place, &error))?;
+                self.make(&api, object).await?;
             }
             warn!(
                 object = place,
@@ -149,8 +151,18 @@ impl SingleNode {
 }
 
 async fn write(api: &Api<DynamicObject>, object: &Object, force: bool) -> Result<DynamicObject, kube::Error> {
-    let params = PatchParams { force, ..PatchParams::apply(MANAGER) };
-    api.patch(object.name(), &params, &Patch::Apply(&object.value)).await
+    write_as(api, MANAGER, &object.value, force).await
+}
+
+pub(super) async fn write_as(
+    api: &Api<DynamicObject>,
+    manager: &str,
+    value: &Value,
+    force: bool,
+) -> Result<DynamicObject, kube::Error> {
+    let name = value["metadata"]["name"].as_str().unwrap_or_default();
+    let params = PatchParams { force, ..PatchParams::apply(manager) };
+    api.patch(name, &params, &Patch::Apply(value)).await
 }
 
 /// An object that is there, as it is written.
@@ -171,7 +183,7 @@ fn named(message: &str) -> Option<String> {
 fn last_writer(have: &DynamicObject) -> Option<String> {
     let others = have.managed_fields().iter().filter(|fields| {
         fields.subresource.as_deref().unwrap_or_default().is_empty()
-            && fields.manager.as_deref() != Some(MANAGER)
+            && ![Some(MANAGER), Some(KEEPER)].contains(&fields.manager.as_deref())
     });
     others
         .max_by_key(|fields| fields.time.as_ref().map(|time| time.0))

@@ -10,6 +10,7 @@ use portcullis_core::Problem;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
+use super::apply::value;
 use super::object::{Object, Whose, whose};
 use super::objects::{Seen, namespaces, objects, possible, wanted};
 use super::trouble::Trouble;
@@ -175,6 +176,7 @@ impl SingleNode {
             self.would()
         );
         if !self.settings.observe {
+            self.note_limits(object, &value(have)).await?;
             self.delete(&api, &place, have).await?;
             self.wait_until_gone(&api, &place, have).await?;
         }

@@ -6,6 +6,7 @@
 mod apply;
 mod controller;
 mod fields;
+mod limits;
 mod object;
 mod objects;
 mod remove;

@@ -185,8 +185,14 @@ pub(super) fn possible(settings: &SingleNodeSettings) -> Vec<(ApiResource, Optio
         within(services(), &format!("router-{NAME}")),
         within(ApiResource::erase::<Deployment>(&()), &format!("router-{NAME}")),
         cluster(ApiResource::erase::<IngressClass>(&()), &router::class_name(&controller)),
+        within(maps(), &limits_of(&format!("router-{NAME}"))),
     ]);
     all
+}
+
+/// Where it is noted who may connect to a Service, while it is made anew.
+pub(super) fn limits_of(service: &str) -> String {
+    format!("{service}-limits")
 }
 
 /// The namespace of the router, as a kind of object.

@@ -48,8 +48,8 @@ pub(super) struct Situation<'a> {
     pub(super) before: &'a [AssignedMember],
     /// What it said.
     pub(super) told: &'a [MemberStatus],
-    /// Who gets connections by what else makes the load balancer.
-    pub(super) elsewhere: &'a [MemberStatus],
+    /// How it is by what else makes the load balancer.
+    pub(super) elsewhere: &'a Elsewhere,
     /// Whether that is about what it was told last.
     pub(super) is_told_of_this: bool,
     /// For how long connections of who leaves are waited for.
@@ -61,6 +61,21 @@ pub(super) struct Situation<'a> {
     /// The cluster goes, or the load balancer does: nobody waits for anything.
     pub(super) everything_goes: bool,
     pub(super) now: Timestamp,
+}
+
+/// Members by what else makes a load balancer, while another provider is named.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Elsewhere {
+    /// Who gets connections there.
+    pub(super) active: Vec<MemberStatus>,
+    /// Who has not left there, as it was asked and as it is.
+    pub(super) there: Vec<(AssignedMember, MemberStatus)>,
+}
+
+impl Elsewhere {
+    fn is_there(&self, name: &str) -> Option<&(AssignedMember, MemberStatus)> {
+        self.there.iter().find(|(member, _)| member.name == name)
+    }
 }
 
 /// What is decided about members.
@@ -194,7 +209,7 @@ impl Situation<'_> {
                 // It never was one, or has left already.
                 decided.released.insert(name.clone());
                 if candidate.is_selected {
-                    decided.targets.push(target(name, MemberState::Removed, None));
+                    decided.targets.push(removed(name));
                 } else {
                     decided.former.insert(name.clone());
                 }
@@ -293,14 +308,19 @@ impl Situation<'_> {
         leaving.min_by_key(|(order, _)| *order).map(|(_, one)| one)
     }
 
-    /// The control plane that may take its time, of those who have not left yet: the first that was asked to leave.
+    /// The control plane that may take its time, of those who have not left yet: the first that was asked to leave, by whichever
+    /// provider.
     fn who_waits(&self) -> Option<&str> {
         let waiting = self.candidates.iter().filter(|one| one.is_control_plane && one.is_held);
         let waiting = waiting.filter_map(|candidate| {
-            let before = self.before.iter().find(|member| member.name == candidate.name)?;
-            let asked = before.by.as_ref().filter(|_| before.duty == DutyWord::Leave).map(|by| by.0);
+            let here = self.before.iter().filter(|member| member.name == candidate.name);
+            let here = here.filter(|member| !self.is_removed(member));
+            let there = self.elsewhere.is_there(&candidate.name).map(|(member, _)| member);
+            let members: Vec<&AssignedMember> = here.chain(there).collect();
+            let leaving = members.iter().filter(|member| member.duty == DutyWord::Leave);
+            let asked = leaving.filter_map(|member| member.by.as_ref()).map(|by| by.0).min();
             let order = (asked.is_none(), asked, candidate.going_since?, candidate.name.as_str());
-            (!self.is_removed(before)).then_some(order)
+            (!members.is_empty()).then_some(order)
         });
         waiting.min().map(|(_, _, _, name)| name)
     }
@@ -318,7 +338,7 @@ impl Situation<'_> {
 
     /// Whether a member gets connections. While nobody does by this provider, clients are where somebody does.
     fn answers(&self, name: &str) -> bool {
-        let told = if self.told.iter().any(is_active) { self.told } else { self.elsewhere };
+        let told = if self.told.iter().any(is_active) { self.told } else { &self.elsewhere.active };
         told.iter().any(|told| told.name == name && is_active(told))
     }
 
@@ -387,15 +407,29 @@ impl Membership {
         active.map(|target| target.name.clone()).collect()
     }
 
-    /// The same, as clients find it: who is on its way into one provider gets connections as long as another one sends them.
-    pub(super) fn with(&self, elsewhere: &[MemberStatus]) -> Self {
+    /// The same, as clients find it: who is on its way into one provider gets connections as long as another one sends them, and who has
+    /// left one has not left while another one has it.
+    pub(super) fn with(&self, elsewhere: &Elsewhere) -> Self {
         let mut all = self.clone();
-        let is_on_its_way = |target: &&mut Target| {
-            !matches!(target.status.as_str(), "active" | "disabling" | "disabled" | "draining" | "removed")
-        };
-        for target in all.targets.iter_mut().filter(is_on_its_way) {
-            if let Some(told) = elsewhere.iter().find(|told| told.name == target.name && is_active(told)) {
-                target.clone_from(told);
+        let (stay, former) = all.former.into_iter().partition(|name| elsewhere.is_there(name).is_some());
+        let stay: BTreeSet<String> = stay;
+        all.former = former;
+        all.targets.extend(stay.iter().map(|name| removed(name)));
+        all.targets.sort_by(|one, other| one.name.cmp(&other.name));
+        for target in &mut all.targets {
+            match target.status.as_str() {
+                "active" | "disabling" | "disabled" | "draining" => {}
+                "removed" => {
+                    if let Some((_, told)) = elsewhere.is_there(&target.name) {
+                        let name = target.name.clone();
+                        *target = Target { name, status: MemberState::Draining.to_string(), ..told.clone() };
+                    }
+                }
+                _ => {
+                    if let Some(told) = elsewhere.active.iter().find(|told| told.name == target.name) {
+                        target.clone_from(told);
+                    }
+                }
             }
         }
         all
@@ -416,6 +450,10 @@ pub(super) fn is_active(told: &MemberStatus) -> bool {
 
 fn target(name: &str, state: MemberState, message: Option<String>) -> Target {
     Target { name: name.to_owned(), status: state.to_string(), connections: None, message }
+}
+
+fn removed(name: &str) -> Target {
+    target(name, MemberState::Removed, None)
 }
 
 pub(super) fn later(time: Timestamp, by: Duration) -> Timestamp {

@@ -91,7 +91,9 @@ impl Context {
                             .map(|member| member.name.clone())
                             .filter(|name| has_left(name)),
                     );
-                    again.at(Some(by), now);
+                    // After that it may take a while until that is told.
+                    let next = if now < by { by } else { by.checked_add(GRACE).unwrap_or(Timestamp::MAX) };
+                    again.at(Some(next), now);
                 }
             }
             again.at(decided.again, now);

@@ -7,8 +7,8 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 use portcullis_kube_api::cluster::{
     AssignedMember, Assignment, CLUSTER_FINALIZER, CLUSTER_LABEL, ClusterSpec, ClusterStatus, DutyWord,
-    Endpoint, Flavour, MachineSpec, MachineStatus, MemberStatus, Reference, TargetKind, is_moving_away,
-    is_paused, is_paused_itself,
+    Endpoint, Flavour, MachineSpec, MachineStatus, Reference, TargetKind, is_moving_away, is_paused,
+    is_paused_itself,
 };
 use serde_json::json;
 use tracing::info;
@@ -23,7 +23,7 @@ use super::found::{
 };
 use super::kinds::Lack;
 use super::marks::Hold;
-use super::membership::{Candidate, Membership, Situation};
+use super::membership::{Candidate, Elsewhere, Membership, Situation};
 use super::moving::Swap;
 use super::shelf::{Key, Shelf, key};
 use super::telling::{Standing, elsewhere, unread};
@@ -474,7 +474,7 @@ fn as_of(balancer: &LoadBalancer, cluster: String) -> LoadBalancer {
 /// Who is a member of what makes a load balancer, and who may go as far as that is concerned.
 fn decide(
     made: Option<&Made>,
-    elsewhere: &[MemberStatus],
+    elsewhere: &Elsewhere,
     candidates: &[Candidate],
     drain: Duration,
     everything_goes: bool,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Resource;
-use portcullis_kube_api::cluster::{DutyWord, LoadBalancerStatus, MemberStatus, is_paused_itself};
+use portcullis_kube_api::cluster::{
+    AssignedMember, DutyWord, LoadBalancerStatus, MemberStatus, is_paused_itself,
+};
 
 use super::admitted::is_within;
 use super::asked;
@@ -14,7 +16,7 @@ use super::conditions::{self, EndpointLook, InfrastructureLook, Look};
 use super::controller::Context;
 use super::found::{Made, Surroundings, references, words};
 use super::kinds::Lack;
-use super::membership::{Membership, is_active};
+use super::membership::{Elsewhere, Membership, is_active};
 use super::moving::is_bound_to;
 use super::reconcile::{Failed, PATIENCE};
 use super::thing::{Infrastructure, LoadBalancer};
@@ -215,10 +217,25 @@ pub(super) fn is_serving(made: &Made) -> bool {
     active_in(made).next().is_some()
 }
 
-/// Who gets connections by what else makes a load balancer.
-pub(super) fn elsewhere(all: &[&Made], made: Option<&Made>) -> Vec<MemberStatus> {
-    let others = all.iter().filter(|other| made.is_none_or(|made| !std::ptr::eq(**other, made)));
-    others.flat_map(|other| active_in(other)).cloned().collect()
+/// How members are by what else makes a load balancer.
+pub(super) fn elsewhere(all: &[&Made], made: Option<&Made>) -> Elsewhere {
+    let others = || all.iter().filter(|other| made.is_none_or(|made| !std::ptr::eq(**other, made)));
+    Elsewhere {
+        active: others().flat_map(|other| active_in(other)).cloned().collect(),
+        there: others().flat_map(|other| there_in(other)).collect(),
+    }
+}
+
+/// Who has not left what makes a load balancer, as it was asked and as it is.
+fn there_in((_, made): &Made) -> impl Iterator<Item = (AssignedMember, MemberStatus)> {
+    let is_current = made.status.observed_generation == made.metadata.generation;
+    let members = made.spec.assignment.iter().flat_map(|assignment| &assignment.members);
+    members.filter_map(move |member| {
+        let told = made.status.members.iter().find(|told| told.name == member.name);
+        let told = told.cloned().unwrap_or_default();
+        let has_left = is_current && member.duty == DutyWord::Leave && told.status == "removed";
+        (!has_left).then(|| (member.clone(), told))
+    })
 }
 
 /// Whether a provider speaks of these ranges, or of narrower ones: it was asked for them, and has no others.

@@ -267,10 +267,13 @@ async fn a_machine_that_goes_meanwhile_leaves_both() {
         scene.assigned("lb").first().is_some_and(|first| first == "one Leave")
             && scene.assigned("other")[0] == "one Leave"
     });
+    scene.report("lb", "198.51.100.1", &[("one", "draining"), ("two", "active")]);
     scene.report("other", "198.51.100.2", &[("one", "removed"), ("two", "active")]);
-    scene.until("the new one has let it go", || {
-        scene.annotation("one", "loadbalancer.cluster.x-k8s.io/status").as_deref() == Some("removed")
-    });
+    // Whoever goes by what it says would end its connections in the old one.
+    let says = || scene.annotation("one", "loadbalancer.cluster.x-k8s.io/status");
+    scene.until("it leaves", || says().as_deref() == Some("draining"));
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    assert_eq!(says().as_deref(), Some("draining"));
     assert!(scene.is_held("one", "lb"), "the old one still sends to it");
     scene.report("lb", "198.51.100.1", &[("one", "removed"), ("two", "active")]);
     scene.until("it may go", || scene.get("machine", "one") == Value::Null);

@@ -38,7 +38,7 @@ fn decide(
         candidates,
         before,
         told,
-        elsewhere: &[],
+        elsewhere: &Elsewhere::default(),
         deleted: None,
         is_told_of_this: true,
         drain: DRAIN,
@@ -159,7 +159,7 @@ fn nobody_waits_for_ever_for_what_is_being_deleted() {
             candidates: &[going.clone(), machine("b")],
             before: &first.members,
             told: &active,
-            elsewhere: &[],
+            elsewhere: &Elsewhere::default(),
             deleted: Some(second(deleted)),
             is_told_of_this: true,
             drain: DRAIN,
@@ -194,11 +194,12 @@ fn what_made_it_before_counts_until_the_new_one_serves() {
         (vec!["b"], vec!["a"], None, ["a draining", "b active"]),
     ] {
         let active = |names: &[&str]| told(&names.iter().map(|name| (*name, "active")).collect::<Vec<_>>());
+        let there = Elsewhere { active: active(&there), there: Vec::new() };
         let situation = Situation {
             candidates: &[going.clone(), machine("b")],
             before: &first.members,
             told: &active(&here),
-            elsewhere: &active(&there),
+            elsewhere: &there,
             deleted: None,
             is_told_of_this: true,
             drain: DRAIN,
@@ -208,7 +209,7 @@ fn what_made_it_before_counts_until_the_new_one_serves() {
         };
         let decided = situation.decide();
         assert_eq!(decided.last.as_deref(), last, "{here:?} {there:?}");
-        let all = decided.with(&active(&there));
+        let all = decided.with(&there);
         let words = |target: &Target| format!("{} {}", target.name, target.status);
         assert_eq!(all.targets.iter().map(words).collect::<Vec<_>>(), shows, "{here:?} {there:?}");
         // What a provider is asked for is its own.
@@ -233,6 +234,53 @@ fn of_two_control_planes_the_first_takes_its_time() {
     let leaving = decide(&workers, &first.members, &active, 20);
     let by: Vec<_> = leaving.members.iter().map(|member| member.by.as_ref().map(|by| by.0)).collect();
     assert_eq!(by, [Some(second(120)), Some(second(120)), None]);
+}
+
+/// While providers are changed: who was leaving the one before is waited for, whatever the new one has heard of.
+#[test]
+fn who_has_left_one_provider_has_not_left_another() {
+    let active = told(&[("a", "active"), ("b", "active"), ("c", "active")]);
+    let mut candidates = ["a", "b", "c"].map(machine);
+    let first = decide(&candidates, &[], &active, 0);
+    candidates[0].going_since = Some(second(10));
+    let leaving = decide(&candidates, &first.members, &active, 10);
+    // The new one hears of the others only, of which another one goes.
+    let anew = decide(&candidates[1..], &[], &[], 20);
+    candidates[1].going_since = Some(second(30));
+    let connections = MemberStatus { connections: Some(3), ..told(&[("a", "draining")]).remove(0) };
+    let draining = (leaving.members[0].clone(), connections);
+    let active = told(&[("b", "active"), ("c", "active")]);
+    for (there, waits, shows) in
+        [(vec![draining], &["a", "b"][..], ("draining", Some(3))), (vec![], &["a"], ("removed", None))]
+    {
+        let elsewhere = Elsewhere { active: Vec::new(), there };
+        let decided = Situation {
+            candidates: &candidates,
+            before: &anew.members,
+            told: &active,
+            elsewhere: &elsewhere,
+            deleted: None,
+            is_told_of_this: true,
+            drain: DRAIN,
+            is_paused: false,
+            everything_goes: false,
+            now: second(31),
+        }
+        .decide();
+        // One that is let go here is held until it has left there. One control plane at a time takes its time.
+        assert!(decided.released.iter().eq(waits), "{elsewhere:?}");
+        let shown = decided.with(&elsewhere);
+        let target = shown.targets.iter().find(|target| target.name == "a").unwrap();
+        assert_eq!((target.status.as_str(), target.connections), shows);
+        assert_eq!(shown.members, decided.members);
+    }
+    // Also who is not meant any more says that it is a member until it is none.
+    candidates[0] = Candidate { is_selected: false, going_since: None, ..machine("a") };
+    let decided = decide(&candidates, &anew.members, &active, 31);
+    assert!(decided.former.contains("a"));
+    let there = vec![(leaving.members[0].clone(), MemberStatus::default())];
+    let shown = decided.with(&Elsewhere { active: Vec::new(), there });
+    assert!(shown.former.is_empty() && shown.targets[0].status == "draining", "{shown:?}");
 }
 
 #[test]
@@ -291,7 +339,7 @@ fn nobody_leaves_a_provider_that_is_paused() {
             candidates: &candidates,
             before,
             told: said,
-            elsewhere: &[],
+            elsewhere: &Elsewhere::default(),
             deleted: None,
             is_told_of_this: true,
             is_paused: true,
@@ -325,7 +373,7 @@ fn who_was_let_go_does_not_come_back() {
         before: &leaving.members,
         // The other one is not known to answer for a moment.
         told: &told(&[("a", "removed"), ("b", "adding")]),
-        elsewhere: &[],
+        elsewhere: &Elsewhere::default(),
         deleted: None,
         is_told_of_this: false,
         drain: DRAIN,
@@ -447,7 +495,7 @@ fn with_the_cluster_everything_goes_at_once() {
         candidates: &candidates,
         before: &first.members,
         told: &active,
-        elsewhere: &[],
+        elsewhere: &Elsewhere::default(),
         deleted: None,
         is_told_of_this: true,
         drain: DRAIN,
@@ -547,7 +595,7 @@ proptest! {
                 candidates: &candidates,
                 before: &before,
                 told: &reported,
-                elsewhere: &[],
+                elsewhere: &Elsewhere::default(),
                 deleted: deaf,
                 is_told_of_this: is_told,
                 is_paused,

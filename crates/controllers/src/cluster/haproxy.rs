@@ -27,6 +27,7 @@ use super::conditions;
 use super::infrastructure::write_status;
 use super::kinds::Kinds;
 use super::queue::Queue;
+use super::reconcile::PATIENCE;
 use super::shelf::{Key, Shelf, by_us, key};
 use super::thing::{Thing, resource};
 
@@ -210,10 +211,19 @@ impl Context {
         let live = self.live(pool, &object);
         let elsewhere = self.elsewhere(pool, &object);
         let claimed;
+        let mut is_refused = false;
         let address = match (object.spec.addresses.first(), &object.spec.address_from) {
             (Some(address), _) => Address::Asked(address.clone()),
             (None, Some(from)) => {
-                claimed = self.claim(&object, from, &assignment.cluster_name).await?;
+                // What is in the way of an address is in the way of nothing else: members come and go all the same.
+                claimed = self.claim(&object, from, &assignment.cluster_name).await.unwrap_or_else(|why| {
+                    is_refused = true;
+                    let pool = &from.pool_ref;
+                    Err(format!(
+                        "The pool {} {} cannot be asked for an address: {why}.",
+                        pool.kind, pool.name
+                    ))
+                });
                 match &claimed {
                     Ok(address) => Address::Given(address.clone()),
                     Err(why) => Address::Awaited(why),
@@ -249,10 +259,11 @@ impl Context {
         });
         // Nobody tells when a machine that is not of the pool, or is away, has been silent for too long.
         let others = object.status.instances.iter().any(|instance| !live.contains(&instance.name));
-        Ok(next.into_iter().chain(others.then_some(LIVE)).min())
+        let others = others.then_some(LIVE);
+        Ok(next.into_iter().chain(others).chain(is_refused.then_some(PATIENCE)).min())
     }
 
-    /// The address that a pool gives, or what it waits for.
+    /// The address that a pool gives, or what it waits for; and what went wrong with that.
     async fn claim(
         &self,
         object: &HaProxyLoadBalancer,
@@ -310,7 +321,11 @@ impl Context {
                 "ownerReferences": others.chain(owner).collect::<Vec<_>>(),
                 "resourceVersion": claim.metadata.resource_version,
             }});
-            api.patch(name, &by_us(), &Patch::Merge(owned)).await.map_err(|error| error.to_string())?;
+            // Its address counts in any case.
+            if let Err(error) = api.patch(name, &by_us(), &Patch::Merge(owned)).await {
+                let namespace = object.namespace();
+                warn!(namespace, name, %error, "an IPAddressClaim cannot be made to go with its load balancer");
+            }
         }
         let Some(reference) = &claim.status.address_ref else {
             let pool = &from.pool_ref;

@@ -476,7 +476,7 @@ impl<P: Provider> Context<P> {
             match self.provider.look_at_all().await {
                 Ok(owners) => {
                     for owner in owners {
-                        warn!(%owner, "something is not as it should be, and is put right");
+                        info!(%owner, "something is not as it was, and is put right");
                         let _ = trigger.send(object(&owner));
                     }
                 }

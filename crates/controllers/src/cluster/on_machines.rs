@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, DeleteParams, DynamicObject, PostParams};
 use portcullis_core::{
     Access, Address, Calls, Change, Detail, Enforcement, LoadBalancer, Members, Outcome, Owner, PlanError,
     PlanView, Problem, Provider, Reach, ReachChange, Report, Sign, Target, Want,
@@ -24,6 +24,7 @@ use tokio::task::JoinHandle;
 use super::haproxy::{HaProxyLoadBalancer, kind};
 use super::membership::in_order_of_before;
 use super::shelf::Shelf;
+use crate::router::patch;
 
 /// The class of Services whose load balancers are on machines.
 pub const HAPROXY_CLASS: &str = "portcullis.dev/haproxy";
@@ -46,6 +47,17 @@ struct Inner {
     client: Client,
     objects: Arc<Shelf<HaProxyLoadBalancerSpec, InfrastructureStatus>>,
     watching: JoinHandle<()>,
+    /// Services that are carried, as they were looked at last.
+    followed: Mutex<BTreeMap<Owner, Followed>>,
+}
+
+/// A Service that is carried.
+struct Followed {
+    want: Want,
+    /// What was told of it.
+    report: Report,
+    /// By which object.
+    object: Option<Arc<HaProxyLoadBalancer>>,
 }
 
 impl Drop for Inner {
@@ -60,7 +72,7 @@ impl OnMachines {
         let objects = Arc::new(Shelf::new(kind(flavour), None));
         let (watched, watcher) = (Arc::clone(&objects), client.clone());
         let watching = tokio::spawn(async move { watched.watch(watcher, |_| {}).await });
-        OnMachines(Arc::new(Inner { client, objects, watching }))
+        OnMachines(Arc::new(Inner { client, objects, watching, followed: Mutex::default() }))
     }
 
     fn api<K>(&self, namespace: &str) -> Api<K>
@@ -74,6 +86,31 @@ impl OnMachines {
         let found = self.0.objects.get(owner.namespace().unwrap_or_default(), &name(owner))?;
         let service = found.spec.assignment.as_ref().map(|assignment| assignment.service.as_str());
         (service == Some(owner.name())).then_some(found)
+    }
+
+    fn followed(&self) -> MutexGuard<'_, BTreeMap<Owner, Followed>> {
+        self.0.followed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether something else is to be told, or asked of the machines, than when it was looked at last.
+    fn is_news(&self, last: &mut Followed, now: Timestamp) -> bool {
+        let Target::Present(wanted) = &last.want.target else { return false };
+        let found = self.found(&last.want.owner);
+        let is_same = match (&found, &last.object) {
+            (Some(found), Some(object)) => Arc::ptr_eq(found, object),
+            (found, object) => found.is_none() && object.is_none(),
+        };
+        if is_same && !found.as_deref().is_some_and(|found| is_left(found, now)) {
+            return false;
+        }
+        let spec = Self::spec(&last.want, wanted, found.as_deref(), now);
+        let is_asked = found.as_deref().is_some_and(|found| is_as(found, &spec));
+        let told = Self::report(found.as_deref());
+        let is_told = (told.outcome == Outcome::Done) == (last.report.outcome == Outcome::Done)
+            && told.addresses == last.report.addresses
+            && told.enforcement == last.report.enforcement;
+        last.object = found;
+        !is_asked || !is_told
     }
 
     /// What the object should say, given what it says.
@@ -153,52 +190,59 @@ impl OnMachines {
     async fn write(&self, want: &Want, spec: &Value) -> Result<(), Problem> {
         let (owner, namespace) = (&want.owner, want.owner.namespace().unwrap_or_default());
         let resource = self.0.objects.resource();
-        let stopped = |error: kube::Error| {
+        let called = format!("{} {}", resource.kind, name(owner));
+        let stopped = |error: String| {
             Problem::new(
-                format!("{owner}: {} {} cannot be written: {error}.", resource.kind, name(owner)),
+                format!("{owner}: {called} cannot be written: {error}."),
                 "What is carried stays as it is.",
                 "Allow it, as the manifests do, and see that the types are installed: `portcullis crds`.",
+            )
+        };
+        let taken = || {
+            Problem::new(
+                format!("{owner}: {called} is there, and not of this Service."),
+                "It stays as it is.",
+                "Give it another name, or delete it.",
             )
         };
         let service = json!({
             "apiVersion": "v1", "kind": "Service", "name": owner.name(), "uid": want.uid,
             "controller": true, "blockOwnerDeletion": false,
         });
-        let object = json!({
+        if let Some(found) = self.found(owner) {
+            let wanted: HaProxyLoadBalancerSpec =
+                serde_json::from_value(spec.clone()).map_err(|error| stopped(error.to_string()))?;
+            // What is not in it any more must not stay.
+            let mut change = json!({"spec": patch(&found.spec, &wanted)});
+            let owners = found.metadata.owner_references.as_deref().unwrap_or_default();
+            if !owners.iter().any(|owner| owner.uid == want.uid) {
+                // After a restored backup the Service is another one, and what belongs to one that is not there is taken away.
+                change["metadata"] = json!({"ownerReferences": [service]});
+            }
+            let written = self.0.objects.patch(&self.0.client, &found, change).await;
+            return written.map(drop).map_err(stopped);
+        }
+        if self.0.objects.get(namespace, &name(owner)).is_some() {
+            return Err(taken());
+        }
+        let object: DynamicObject = serde_json::from_value(json!({
             "apiVersion": resource.api_version,
             "kind": resource.kind,
             "metadata": {"name": name(owner), "namespace": namespace, "ownerReferences": [service]},
             "spec": spec,
-        });
-        let api: Api<HaProxyLoadBalancer> = self.api(namespace);
-        let there = self.0.objects.get(namespace, &name(owner));
-        if there.is_some() && self.found(owner).is_none() {
-            return Err(Problem::new(
-                format!("{owner}: {} {} is there, and not of this Service.", resource.kind, name(owner)),
-                "It stays as it is.",
-                "Give it another name, or delete it.",
-            ));
-        }
-        if there.is_none() {
-            let body: DynamicObject = serde_json::from_value(object.clone()).map_err(|error| {
-                Problem::new(
-                    format!("{owner}: {error}."),
-                    "Nothing was changed.",
-                    "This is a fault of Portcullis: report it.",
-                )
-            })?;
-            let creating: Api<DynamicObject> = self.api(namespace);
-            match creating.create(&PostParams::default(), &body).await {
-                Ok(_) => return Ok(()),
-                Err(kube::Error::Api(status)) if status.code == 409 => {}
-                Err(error) => return Err(stopped(error)),
+        }))
+        .map_err(|error| stopped(error.to_string()))?;
+        match self.api::<DynamicObject>(namespace).create(&PostParams::default(), &object).await {
+            Ok(made) => {
+                if let Ok(made) = made.try_parse() {
+                    self.0.objects.keep(made);
+                }
+                Ok(())
             }
+            // It is one that cannot be read, or nobody has told of it yet.
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(taken()),
+            Err(error) => Err(stopped(error.to_string())),
         }
-        // As a whole: what is not in it any more must not stay.
-        let replace = PatchParams::apply("portcullis-services").force();
-        let written = api.patch(&name(owner), &replace, &Patch::Apply(object)).await.map_err(stopped)?;
-        self.0.objects.keep(written);
-        Ok(())
     }
 
     fn report(found: Option<&HaProxyLoadBalancer>) -> Report {
@@ -245,6 +289,7 @@ impl Provider for OnMachines {
         let found = self.found(&want.owner);
         match &want.target {
             Target::Gone => {
+                self.forget(&want.owner);
                 let Some(found) = found else { return Report::new(Outcome::Done) };
                 let api: Api<HaProxyLoadBalancer> = self.api(found.namespace());
                 match api.delete(found.name(), &DeleteParams::default()).await {
@@ -260,7 +305,11 @@ impl Provider for OnMachines {
                 {
                     return Report { outcome: Outcome::Blocked(problem), ..Self::report(found.as_deref()) };
                 }
-                Self::report(self.found(&want.owner).as_deref())
+                let object = self.found(&want.owner);
+                let report = Self::report(object.as_deref());
+                let followed = Followed { want: want.clone(), report: report.clone(), object };
+                self.followed().insert(want.owner.clone(), followed);
+                report
             }
         }
     }
@@ -276,7 +325,9 @@ impl Provider for OnMachines {
         })
     }
 
-    fn forget(&self, _: &Owner) {}
+    fn forget(&self, owner: &Owner) {
+        self.followed().remove(owner);
+    }
 
     fn forgotten(&self) -> Vec<Owner> {
         // They belong to their Services, and Kubernetes takes them away with those.
@@ -284,7 +335,11 @@ impl Provider for OnMachines {
     }
 
     async fn look_at_all(&self) -> Result<Vec<Owner>, Problem> {
-        Ok(Vec::new())
+        let now = Timestamp::now();
+        let mut followed = self.followed();
+        let news =
+            followed.iter_mut().filter_map(|(owner, last)| self.is_news(last, now).then(|| owner.clone()));
+        Ok(news.collect())
     }
 
     async fn look_closely(&self, _: &Owner) -> Result<bool, Problem> {
@@ -361,6 +416,14 @@ fn lines(spec: &Value) -> BTreeSet<[String; 2]> {
         }
     }
     all
+}
+
+/// Whether the time of somebody who leaves is over.
+fn is_left(found: &HaProxyLoadBalancer, now: Timestamp) -> bool {
+    let members = found.spec.assignment.iter().flat_map(|assignment| &assignment.members);
+    members
+        .filter(|member| member.duty == DutyWord::Leave)
+        .any(|member| member.by.as_ref().is_some_and(|by| by.0 <= now))
 }
 
 /// Whether an object says what it should.

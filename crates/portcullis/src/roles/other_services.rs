@@ -21,9 +21,9 @@ use crate::telemetry::Readiness;
 /// The class of Services whose load balancers are in OVN.
 const OVN_CLASS: &str = "portcullis.dev/ovn";
 
-/// How often load balancers of OVN are looked at. All that is needed for it is in memory, and nothing is done while nothing
-/// changes there; who adds a way to one has it open until then.
-const LOOK_AT_OVN: Duration = Duration::from_secs(1);
+/// How often load balancers are looked at. All that is needed for it is in memory, and nothing is done while nothing changes there;
+/// who adds a way to one in OVN has it open until then.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Starts those that the configuration has; they end when `stop` says so, or with a failure.
 pub(crate) async fn start(
@@ -40,8 +40,7 @@ pub(crate) async fn start(
         let provider = OnMachines::start(client.clone(), flavour(loaded.config.cluster_api.types));
         // What is made is in the cluster itself.
         let cluster = cluster.unwrap_or("kubernetes");
-        let resync = services.resync.as_duration().max(LEAST);
-        let kind = Kind { check: "services-haproxy", class: HAPROXY_CLASS, cluster, resync };
+        let kind = Kind { check: "services-haproxy", class: HAPROXY_CLASS, cluster };
         let clusters = &loaded.config.cluster_api;
         let settings = HaProxySettings {
             flavour: flavour(clusters.types),
@@ -74,7 +73,7 @@ pub(crate) async fn start(
         })?;
         let sweep = balancer::Sweep { cluster: cluster.to_owned(), kind: "Service".to_owned(), identity };
         let provider = balancer::Provider::start(balancer_settings(loaded, Some(sweep))?);
-        let kind = Kind { check: "services-ovn", class: OVN_CLASS, cluster, resync: LOOK_AT_OVN };
+        let kind = Kind { check: "services-ovn", class: OVN_CLASS, cluster };
         run(loaded, kind, client, (provider, std::future::pending()), readiness, stop, tasks)?;
     }
     Ok(())
@@ -95,8 +94,6 @@ struct Kind<'a> {
     check: &'static str,
     class: &'a str,
     cluster: &'a str,
-    /// How often all are looked at.
-    resync: Duration,
 }
 
 fn run(
@@ -109,7 +106,7 @@ fn run(
     tasks: &mut JoinSet<Result<(), Failure>>,
 ) -> Result<(), Failure> {
     let services = &loaded.config.services;
-    let Kind { check: name, class, cluster, resync } = kind;
+    let Kind { check: name, class, cluster } = kind;
     Owner::new(cluster, "Cluster", None, cluster).map_err(|error| {
         Failure::new(Exit::Usage, format!("`{cluster}` cannot be the name of the cluster: {error}"))
             .note("Set services.cluster to another one.")
@@ -120,7 +117,7 @@ fn run(
         cluster: cluster.to_owned(),
         class: LoadBalancerClass { name: class.to_owned(), without_class: None },
         concurrency: services.concurrency,
-        resync,
+        resync: LOOK,
         close_look: services.close_look.as_duration().max(LEAST),
         sweep_after: services.sweep_after.as_duration(),
         observe,

@@ -182,7 +182,7 @@ async fn services_are_carried_too() {
         cluster: "test".to_owned(),
         class: LoadBalancerClass { name: class.to_owned(), without_class: None },
         concurrency: 4,
-        resync: Duration::from_secs(600),
+        resync: Duration::from_secs(1),
         close_look: Duration::from_secs(3600),
         sweep_after: Duration::from_secs(600),
         observe: false,
@@ -228,9 +228,29 @@ async fn services_are_carried_too() {
         (0..8).all(|_| ask(&lab.client, "192.0.2.1", 80).is_ok_and(|answer| answer != holder))
     });
     assert_eq!(held.ask().unwrap(), holder);
-    scene.kubectl(&["delete", "service", "web"]);
-    scene.until("nothing listens any more", || ask(&lab.client, "192.0.2.1", 80).is_err());
+    let asked = || scene.get("haproxyloadbalancer", "service-web")["spec"]["assignment"].clone();
+    let members =
+        || asked()["members"].as_array().unwrap().iter().map(|one| one["name"].clone()).collect::<Vec<_>>();
+    assert_eq!(members().len(), 2);
+    drop(held);
     let other = names.iter().find(|name| **name != holder).unwrap();
+    scene.until("it has left", || members() == [*other]);
+    // What is not asked for any more is gone from what the machines read: ranges, and who has left.
+    scene.patch("service", "web", &json!({"spec": {"loadBalancerSourceRanges": ["198.51.100.0/24"]}}));
+    scene.until("nobody here may connect", || ask(&lab.client, "192.0.2.1", 80).is_err());
+    scene.patch("service", "web", &json!({"spec": {"loadBalancerSourceRanges": null}}));
+    scene.until("everybody may", || ask(&lab.client, "192.0.2.1", 80).is_ok());
+    assert_eq!((asked().get("allowedSourceRanges"), members()), (None, vec![json!(other)]));
+    // What becomes of it is followed: its address, and that somebody deletes it.
+    lab.carrier.run("ip address delete 192.0.2.1/24 dev to-client");
+    lab.carrier.run("ip address add 192.0.2.9/24 dev to-client");
+    scene.until("the Service has the new address", || {
+        scene.get("service", "web")["status"]["loadBalancer"]["ingress"][0]["ip"] == "192.0.2.9"
+    });
+    scene.kubectl(&["delete", "haproxyloadbalancer", "service-web"]);
+    scene.until("it is there again", || ask(&lab.client, "192.0.2.9", 80).is_ok());
+    scene.kubectl(&["delete", "service", "web"]);
+    scene.until("nothing listens any more", || ask(&lab.client, "192.0.2.9", 80).is_err());
     scene.kubernetes.kubectl(&["delete", "node", other]).unwrap();
 }
 
@@ -275,10 +295,16 @@ async fn a_machines_own_address_is_not_shared_while_a_pool_is_waited_for() {
     let _agent = carrying(&scene, &edge, "edge", Some(sharing("to-switch", 100)), &place).await;
     scene.until("it serves", || scene.status("lb", "one").as_deref() == Some("active"));
     assert_eq!(scene.get("loadbalancer", "lb")["status"]["address"], "192.0.2.1");
-    let pool = json!({"apiGroup": "ipam.example.com", "kind": "Pool", "name": "edge"});
-    scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"addressFrom": {"poolRef": pool}}}));
-    scene.until("an address is waited for", || {
-        scene.condition("lb", "InfrastructureReady").0 == "False WaitingForAddress"
+    let from = |name: &str| {
+        let pool = json!({"apiGroup": "ipam.example.com", "kind": "Pool", "name": name});
+        scene.patch("haproxyloadbalancer", "lb", &json!({"spec": {"addressFrom": {"poolRef": pool}}}));
+    };
+    // One that cannot be asked is in the way of nothing but the address.
+    from("Not a name");
+    scene.until("that is told", || {
+        let (state, message) = scene.condition("lb", "InfrastructureReady");
+        state == "False WaitingForAddress"
+            && message.contains("The pool Pool Not a name cannot be asked for an address")
     });
     // The machine has seen that when it has seen what came later.
     scene.control_plane("c", "lb", "two", "192.0.2.21");
@@ -286,11 +312,54 @@ async fn a_machines_own_address_is_not_shared_while_a_pool_is_waited_for() {
     assert!(!place.file("shared/keepalived.conf").exists(), "nothing is shared");
     assert_eq!(holders(&scene), Vec::<String>::new());
     assert!(ask(&visitor, "192.0.2.1", FRONT).is_ok(), "it goes on as it was");
+    from("edge");
+    scene.until("an address is asked for", || scene.get("ipaddressclaim", "lb") != Value::Null);
     give_address(&scene, "lb", "192.0.2.100");
     scene.until("it serves there", || {
         scene.get("loadbalancer", "lb")["status"]["address"] == "192.0.2.100"
             && ask(&visitor, "192.0.2.100", FRONT).is_ok()
     });
+}
+
+/// Endpoints that differ, another load balancer that wants the same Machines, and a kind that nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_is_wrong_costs_nobody_a_connection() {
+    let scene = Scene::new("machines-wrong");
+    let lab = Lab::new(&["wrong-a", "wrong-b"]);
+    let endpoint = |host: &str| json!({"spec": {"controlPlaneEndpoint": {"host": host, "port": FRONT}}});
+    let named = json!({"annotations": {"portcullis.dev/control-plane-load-balancer": "lb"}});
+    scene.cluster("c", named, endpoint("192.0.2.1")["spec"].clone());
+    machine(&scene, &lab, "wrong-a");
+    machine(&scene, &lab, "wrong-b");
+    on_machines(&scene, "lb", json!({"listeners": listeners()}), json!({}));
+    let place = Place::new();
+    let _all = (scene.look_after().await, controller(&scene).await, agent(&scene, &lab, &place).await);
+    scene.until("both serve", || {
+        ["wrong-a", "wrong-b"].iter().all(|name| scene.status("lb", name).as_deref() == Some("active"))
+    });
+    let load = Load::start(&lab.client, "192.0.2.1", FRONT);
+    let mut held = [(); 8].map(|()| Held::connect(&lab.client, "192.0.2.1", FRONT).unwrap());
+    let by: Vec<String> = held.iter_mut().map(|held| held.ask().unwrap()).collect();
+
+    scene.patch("cluster", "c", &endpoint("new.example.com"));
+    scene.until("that is told", || scene.condition("lb", "EndpointReady").0 == "False EndpointMismatch");
+    load.more(100);
+    scene.patch("cluster", "c", &endpoint("192.0.2.1"));
+
+    let selector = json!({"matchLabels": {"loadbalancer.cluster.x-k8s.io/name": "lb"}});
+    scene.balancer("c", "second", json!({"selector": selector}));
+    scene.until("the second one is told", || {
+        scene.condition("second", "MembersUpToDate").0 == "False MemberOfAnother"
+    });
+    load.more(100);
+
+    let unknown = json!({"apiGroup": "example.com", "kind": "MoonBalancer", "name": "lb"});
+    scene.patch("loadbalancer", "lb", &json!({"spec": {"infrastructureRef": unknown}}));
+    scene.until("it is named", || scene.condition("lb", "InfrastructureReady").1.contains("MoonBalancer"));
+    load.more(100);
+    let (count, failures) = load.end();
+    assert_eq!(failures, Vec::<String>::new(), "of {count} connections");
+    assert!(held.iter_mut().map(|held| held.ask().unwrap()).eq(by));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

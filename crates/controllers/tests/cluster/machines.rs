@@ -144,11 +144,8 @@ async fn traffic_goes_on_without_us() {
     assert_eq!(held.ask().unwrap(), "a", "who is in stays");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn services_are_carried_too() {
-    let scene = Scene::new("machines-services");
-    let names = ["services-a", "services-b"];
-    let mut lab = Lab::new(&names);
+/// Nodes that are ready, at the addresses that members have in a lab.
+fn nodes(scene: &Scene, names: &[&str]) {
     for (number, name) in names.iter().enumerate() {
         let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}});
         scene.kubernetes.apply(&node.to_string()).unwrap();
@@ -165,6 +162,14 @@ async fn services_are_carried_too() {
             .kubectl(&["patch", "node", name, "--type=merge", "-p", &untaint.to_string()])
             .unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn services_are_carried_too() {
+    let scene = Scene::new("machines-services");
+    let names = ["services-a", "services-b"];
+    let mut lab = Lab::new(&names);
+    nodes(&scene, &names);
     let class = "portcullis.dev/machines-services";
     scene.apply(json!({
         "apiVersion": "v1", "kind": "Service",

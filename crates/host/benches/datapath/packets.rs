@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use portcullis_core::{Admission, EmptyMeans, Owner, Protocol, SourceRanges};
-use portcullis_host::datapath::{Datapath, Frontend, Mode, Place};
+use portcullis_host::datapath::{Datapath, Frontend, Interface, Mode, Place};
 use portcullis_testkit::figures::{mark, median};
 use portcullis_testkit::parts::kubernetes::Kubernetes;
 use portcullis_testkit::{Host, KubeProxy, eventually, kubernetes_in, link};
@@ -44,6 +44,8 @@ enum Way {
     Direct,
     Ours,
     KubeProxy,
+    /// Ours in mode `filter`, before kube-proxy's.
+    Filtered,
 }
 
 pub(crate) fn measure(count: u32) {
@@ -56,6 +58,11 @@ pub(crate) fn measure(count: u32) {
     let lab = Lab::new();
     let mut datapath = on(&lab.node, Datapath::open).unwrap();
     let ours = || (0..count).map(|number| frontend(number, 24, 2)).chain([TALK, SINK].map(serve));
+    let interfaces = ["to-client", "to-backend"].map(|name| Interface {
+        name: name.to_owned(),
+        addresses: Vec::new(),
+        is_kept: false,
+    });
     let mut figures = |way| match way {
         Way::Direct => lab.measure(BACKEND),
         Way::Ours => {
@@ -70,34 +77,45 @@ pub(crate) fn measure(count: u32) {
             lab.node.run("nft flush ruleset");
             figures
         }
+        Way::Filtered => {
+            lab.node.nft(&theirs);
+            on(&lab.node, || datapath.sync(Mode::Filter, &interfaces, ours())).unwrap();
+            let figures = lab.measure(ADDRESS);
+            on(&lab.node, || datapath.sync(Mode::None, &[], [])).unwrap();
+            lab.node.run("nft flush ruleset");
+            figures
+        }
     };
     let mut turns = Vec::with_capacity(TURNS);
     for turn in 0..TURNS {
         let direct = figures(Way::Direct);
         turns.push(if turn % 2 == 0 {
             let ours = figures(Way::Ours);
-            [direct, ours, figures(Way::KubeProxy)]
+            [direct, ours, figures(Way::KubeProxy), figures(Way::Filtered)]
         } else {
+            let filtered = figures(Way::Filtered);
             let theirs = figures(Way::KubeProxy);
-            [direct, figures(Way::Ours), theirs]
+            [direct, figures(Way::Ours), theirs, filtered]
         });
     }
-    println!("{:<32} {:>16} {:>16} {:>16}", "", "direct", "ours", "kube-proxy");
+    println!("{:<32} {:>14} {:>14} {:>14} {:>14}", "", "direct", "ours", "kube-proxy", "with filter");
     for kind in KINDS {
-        let cells = [0, 1, 2].map(|way| {
+        let cells = [0, 1, 2, 3].map(|way| {
             let mut all: Vec<f64> = turns.iter().map(|turn| (kind.of)(&turn[way])).collect();
             all.sort_by(f64::total_cmp);
             format!("{:.1} {}", all[TURNS / 2], kind.unit)
         });
-        let behind = Behind::of(&turns, &kind);
+        let (behind, filtered) = (Behind::of(&turns, &kind, 1), Behind::of(&turns, &kind, 3));
         println!(
-            "{:<32} {:>16} {:>16} {:>16} {} {behind}",
+            "{:<32} {:>14} {:>14} {:>14} {:>14} {} {behind}",
             kind.what,
             cells[0],
             cells[1],
             cells[2],
+            cells[3],
             mark(behind.is_kept()),
         );
+        println!("{:<32} kube-proxy with the filter of ours before it: {filtered}", "");
     }
     println!(
         "The median of {TURNS} turns, and that of the differences within each of them, which is between the two others in 95 of 100 runs. \
@@ -165,7 +183,7 @@ const KINDS: [Kind; 3] = [
     },
 ];
 
-/// By how much ours is behind kube-proxy, as a part of what kube-proxy takes.
+/// By how much a way is behind kube-proxy, as a part of what kube-proxy takes.
 struct Behind {
     least: f64,
     median: f64,
@@ -173,9 +191,9 @@ struct Behind {
 }
 
 impl Behind {
-    fn of(turns: &[[Figures; 3]], kind: &Kind) -> Self {
-        let behind = |turn: &[Figures; 3]| {
-            let (ours, theirs) = ((kind.of)(&turn[1]), (kind.of)(&turn[2]));
+    fn of(turns: &[[Figures; 4]], kind: &Kind, way: usize) -> Self {
+        let behind = |turn: &[Figures; 4]| {
+            let (ours, theirs) = ((kind.of)(&turn[way]), (kind.of)(&turn[2]));
             if kind.more_is_better { theirs / ours - 1.0 } else { ours / theirs - 1.0 }
         };
         let mut all: Vec<f64> = turns.iter().map(behind).collect();

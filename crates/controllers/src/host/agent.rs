@@ -109,6 +109,7 @@ impl Concerned {
 }
 
 /// What is known, and what was done about it.
+#[allow(clippy::struct_excessive_bools, reason = "each is so or not for itself")]
 struct Agent {
     machine: Machine,
     settings: AgentSettings,
@@ -123,6 +124,8 @@ struct Agent {
     /// What was put into the packet filters, by Service, and what of it stays there although no Service has it.
     placed: HashMap<Name, Vec<Place>>,
     lingering: Lingering,
+    /// Whether it is known what was put there before this was started.
+    has_recalled: bool,
     /// Where Services are not any more, and their statuses say that they are.
     told: HashMap<Name, Vec<Place>>,
     /// The addresses that the node had when its packet filters were set, if they are not known to be gone.
@@ -205,6 +208,7 @@ impl NodeAgent {
             claims: Claims::new(policy, Here::default()),
             placed: HashMap::new(),
             lingering: Lingering::new(settings.grace),
+            has_recalled: false,
             told: HashMap::new(),
             set_at: BTreeSet::new(),
             left_out: BTreeMap::new(),
@@ -573,6 +577,7 @@ impl Agent {
 
     /// Makes the packet filters have everything, and nothing else.
     async fn sync_all(&mut self) -> Result<BTreeSet<String>, datapath::Error> {
+        let left = self.left_before().await?;
         let names: Vec<Name> = self.services.names().cloned().collect();
         let (mut all, mut placed) = (Vec::new(), HashMap::new());
         self.left_out.clear();
@@ -587,7 +592,8 @@ impl Agent {
         }
         let places: BTreeSet<Place> = placed.values().flatten().copied().collect();
         let before = std::mem::replace(&mut self.placed, placed);
-        let mut gone = before.into_values().flatten().filter(|place| !places.contains(place)).collect();
+        let before = before.into_values().flatten().chain(left);
+        let mut gone = before.filter(|place| !places.contains(place)).collect();
         for place in &places {
             self.lingering.leave(place);
         }
@@ -627,6 +633,22 @@ impl Agent {
             }
             Err(problem) => Err(problem),
         }
+    }
+
+    /// What is in the packet filters since before this was started, the first time. Who left while nobody looked was not waited for:
+    /// where packets are only filtered, whoever forwards them may not have heard yet.
+    async fn left_before(&mut self) -> Result<BTreeSet<Place>, datapath::Error> {
+        if self.has_recalled || self.settings.mode != Mode::Filter || self.settings.observe {
+            return Ok(BTreeSet::new());
+        }
+        let cluster = self.settings.cluster.clone();
+        let recall = move |datapath: &mut Datapath| {
+            datapath.recall(&cluster)?;
+            Ok(datapath.frontends().map(Frontend::place).collect())
+        };
+        let left = self.machine.datapath(recall).await?;
+        self.has_recalled = true;
+        Ok(left)
     }
 
     /// Makes the packet filters have what changed. With nothing, it is seen whether they are still there.

@@ -115,6 +115,45 @@ async fn who_is_deleted_is_filtered_for_a_while() {
     eventually("it is not filtered", || !is_filtered(&scene, LAN));
 }
 
+/// So is a Service that is deleted while nobody looks after the node, and what somebody else has by then is that one's. In the end
+/// nothing is left.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_deleted_while_nobody_looks_is_filtered_for_a_while() {
+    let scene = Scene::new("deleted-unseen", Mode::Filter);
+    let _serving = scene.backend.serve(8080);
+    let (controller, agent) = (scene.start_controller().await, scene.start_agent().await);
+    scene.apply("web", json!({}), limited());
+    scene.wait_for_addresses("web", &[LAN, WAN]);
+    scene.serve_as_told("web");
+    drop((controller, agent));
+    scene.delete("web");
+    let patient = || AgentSettings { grace: Duration::from_secs(600), ..scene.agent_settings() };
+    // Nothing is new to it after the first list, so that it has done nothing else by the time that it tells of itself.
+    let started = async |settings: AgentSettings| {
+        let mut told = scene.report();
+        told["boot"] = json!("before");
+        scene.set_report(&told);
+        let agent = scene.start_agent_with(settings).await;
+        eventually("it is started", || scene.report()["boot"] != "before");
+        agent
+    };
+    for time in ["the first", "the second"] {
+        let _agent = started(patient()).await;
+        assert!(is_filtered(&scene, LAN) && is_filtered(&scene, WAN), "{time} start");
+        assert!(!can_connect(&scene.outside, WAN, WEB), "whoever forwards has not heard");
+        assert!(can_connect(&scene.inside, LAN, WEB));
+    }
+    // Who has such a place by the next start lets in whom it lets in, at once.
+    scene.apply("open", json!({LISTEN_ADDRESSES: "to-outside"}), json!({}));
+    let agent = started(patient()).await;
+    assert!(can_connect(&scene.outside, WAN, WEB), "everybody is let in");
+    assert!(is_filtered(&scene, LAN), "at the other one it is as it was");
+    drop(agent);
+    scene.delete("open");
+    let _agent = started(scene.agent_settings()).await;
+    eventually("nothing is left", || !scene.node.run("nft list tables").contains("portcullis"));
+}
+
 /// Who gets a place is filtered there, also once the one before is not said to be there any more.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_gets_what_another_left_is_filtered_there() {

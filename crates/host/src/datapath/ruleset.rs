@@ -1,7 +1,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use portcullis_core::{Cidr, Peer};
+use portcullis_core::{Admission, Cidr, EmptyMeans, Owner, Peer, SourceRanges};
 
 use super::{ClientAddress, Element, Frontend, Place, Skeleton, Verdict};
 
@@ -76,6 +76,23 @@ fn elements(frontend: &Frontend, mode: Mode) -> Vec<Element> {
     }
     elements.sort_unstable();
     elements
+}
+
+/// The frontend of a cluster that keeps out whom these elements keep out, and serves nobody; none, if they say of nobody whose it is.
+pub(crate) fn filter(place: Place, elements: &[Element], cluster: &str) -> Option<Frontend> {
+    let comment = elements.iter().find_map(|element| match element {
+        Element::Frontend(comment) => Some(comment),
+        _ => None,
+    })?;
+    let (kind, name) = comment.split_once(' ')?;
+    let (namespace, name) = name.split_once('/')?;
+    let owner = Owner::new(cluster, kind, Some(namespace.to_owned()), name).ok()?;
+    let ranges = elements.iter().filter_map(|element| match element {
+        Element::Admit(range) => Some(*range),
+        _ => None,
+    });
+    let admission = Admission { ranges: SourceRanges::listed(ranges), empty_means: EmptyMeans::Nobody };
+    Frontend::new(place, owner, admission, []).ok()
 }
 
 /// Who may connect, in as few ranges as it takes. Nobody of the family is no range at all.

@@ -9,7 +9,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use super::kernel::Kernel;
 use super::{
     Change, Counters, Error, Finish, Frontend, Interface, Mode, Others, Place, Plan, Ruleset, Skeleton,
-    desired, difference,
+    desired, difference, ruleset,
 };
 
 /// The datapath of the node whose network namespace the thread is in that opened it: everything else is done in that
@@ -86,6 +86,22 @@ impl Datapath {
             known: None,
             stale: Stale::default(),
         })
+    }
+
+    /// Takes those for wanted that are in the kernel, as ones of this cluster that keep others out and serve nobody. Once it was
+    /// said what is wanted, and where another version left what this one cannot read, nothing is done.
+    pub fn recall(&mut self, cluster: &str) -> Result<(), Error> {
+        if self.told {
+            return Ok(());
+        }
+        let there = match self.kernel.read() {
+            Err(Error::Foreign) => return Ok(()),
+            there => there?,
+        };
+        let frontends = there.frontends.iter();
+        let frontends = frontends.filter_map(|(place, elements)| ruleset::filter(*place, elements, cluster));
+        self.frontends = frontends.map(|frontend| (frontend.place(), frontend)).collect();
+        Ok(())
     }
 
     /// Makes the kernel have these frontends, in this mode, and nothing else of ours. Of two at one place the last one counts.

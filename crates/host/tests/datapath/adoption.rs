@@ -4,7 +4,7 @@ use portcullis_core::Protocol;
 use portcullis_host::datapath::{ClientAddress, Frontend, Mode, Synced};
 use portcullis_testkit::{Target, can_connect};
 
-use crate::lab::{Lab, V4, V6, frontend, place, sorted, web};
+use crate::lab::{Lab, V4, V6, frontend, on, place, sorted, web};
 use crate::talk::{Connection, speak};
 
 const TCP: Target = Target::Tcp(80);
@@ -42,6 +42,38 @@ fn a_restart_changes_nothing_and_disturbs_nobody() {
         // Now it knows, and does not even load rules.
         assert_eq!(lab.sync(&mut datapath, mode, &variety()), Synced::default());
     }
+}
+
+/// Who left while nobody looked is kept out for as long as is wanted.
+#[test]
+fn what_is_there_may_stay_as_a_filter() {
+    for before in [Mode::Filter, Mode::Nftables] {
+        let lab = Lab::new();
+        lab.sync(&mut lab.datapath(), before, &variety());
+        let expected = {
+            let lab = Lab::new();
+            lab.sync(&mut lab.datapath(), Mode::Filter, &variety());
+            lab.ruleset()
+        };
+        let mut datapath = lab.datapath();
+        on(&lab.node, || datapath.recall("lab")).unwrap();
+        let found: Vec<Frontend> = datapath.frontends().cloned().collect();
+        assert_eq!(found.len(), variety().len());
+        let synced = lab.sync(&mut datapath, Mode::Filter, &found);
+        if before == Mode::Filter {
+            assert_eq!(synced, Synced { frontends: 0, elements: 0, rules: true });
+        }
+        assert_eq!(sorted(&lab.ruleset()), sorted(&expected), "{before:?}");
+        // What is wanted is known from then on.
+        lab.sync(&mut datapath, Mode::Filter, &found[..1]);
+        on(&lab.node, || datapath.recall("lab")).unwrap();
+        assert_eq!(datapath.frontends().count(), 1);
+    }
+    let lab = Lab::new();
+    lab.node.nft("table inet portcullis { set frontend4 { type ipv4_addr; elements = { 192.0.2.1 }; }; }");
+    let mut datapath = lab.datapath();
+    on(&lab.node, || datapath.recall("lab")).unwrap();
+    assert_eq!(datapath.frontends().count(), 0, "what another version left is replaced");
 }
 
 #[test]

@@ -521,7 +521,8 @@ impl Controller {
         let as_before = |site: &&mut Site| site.report.settings == report.settings;
         if let Some(site) = self.sites.get_mut(&node).filter(as_before) {
             let before = NodeDatapath { up_to: report.datapath.up_to, ..site.report.datapath.clone() };
-            if before != report.datapath {
+            // Of another start all that was said is said anew.
+            if before != report.datapath || site.report.boot != report.boot {
                 changed.extend(self.services.names().cloned());
             }
             changed.extend(self.waiting.iter().cloned());

@@ -451,6 +451,24 @@ async fn a_node_that_was_started_anew() {
     drop(controller);
 }
 
+/// Who is served again after a start of the node is told so, also where all else that the node tells is as it was.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_was_started_anew_and_serves_again() {
+    let scene = Scene::new("anew-served", Mode::Nftables);
+    let _controller = scene.start_controller().await;
+    let agent = scene.start_agent().await;
+    scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+    drop(agent);
+    let boot = "0b00b00b-0000-4000-8000-000000000000";
+    scene.booted(boot);
+    scene.wait_for_condition("web", ENFORCED, "False/NotEnforced: Node anew-served-node was started anew");
+    let mut told = scene.report();
+    told["boot"] = json!(boot);
+    scene.set_report(&told);
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced");
+}
+
 /// Nor does what was set outlive a start after which packet filters cannot be set at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_was_started_anew_and_cannot_filter() {

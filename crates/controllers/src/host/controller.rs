@@ -211,7 +211,14 @@ impl HostController {
             watched(Api::all(client.clone()), Config::default()).map(Heard::Node).boxed(),
             known.slices().map(Heard::Slice).chain(ended("endpoints")).boxed(),
         ];
-        let controller = Controller {
+        Controller::new(client, settings, sender).follow(stream::select_all(heard)).await;
+    }
+}
+
+impl Controller {
+    /// Knows nothing yet.
+    fn new(client: Client, settings: HostSettings, heard: mpsc::UnboundedSender<Heard>) -> Self {
+        Controller {
             events: Events::new(client.clone(), "host-controller", &settings.host),
             client,
             settings,
@@ -237,13 +244,10 @@ impl HostController {
             said: HashMap::new(),
             writing: 0,
             line: VecDeque::new(),
-            heard: sender,
-        };
-        controller.follow(stream::select_all(heard)).await;
+            heard,
+        }
     }
-}
 
-impl Controller {
     async fn follow(mut self, mut heard: stream::SelectAll<BoxStream<'static, Heard>>) {
         while let Some(first) = heard.next().await {
             let mut changed = BTreeSet::new();
@@ -524,6 +528,11 @@ impl Controller {
             // Of another start all that was said is said anew.
             if before != report.datapath || site.report.boot != report.boot {
                 changed.extend(self.services.names().cloned());
+            }
+            // Who names an interface that is not there is told which are.
+            if !site.report.interfaces.keys().eq(report.interfaces.keys()) {
+                let naming = self.services.values().filter(|service| claim(service).at.is_some());
+                changed.extend(naming.map(|service| name(service)));
             }
             changed.extend(self.waiting.iter().cloned());
             changed.extend(site.claims.move_to(here));
@@ -848,3 +857,6 @@ fn is_ready(node: &Node) -> bool {
     let ready = conditions.into_iter().flatten().find(|condition| condition.type_ == "Ready");
     ready.is_none_or(|ready| ready.status == "True")
 }
+
+#[cfg(test)]
+mod tests;

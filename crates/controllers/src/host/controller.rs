@@ -379,8 +379,8 @@ impl Controller {
                 let now = (patch, number(&addresses_of(&service)));
                 self.written.insert(Arc::clone(&name), now);
                 let version = version(&*service);
-                // What changed nothing has the version that it had.
-                if lists == self.lists && version > on {
+                // What changed nothing has the version that it had. While all are listed, a list may be newer that tells who left.
+                if lists == self.lists && !self.services.is_listing() && version > on {
                     self.saw(version);
                 }
                 let before = self.services.get(&name).cloned();

@@ -126,6 +126,11 @@ impl<V> Told<V> {
         self.complete
     }
 
+    /// Whether they are being told of anew.
+    pub(super) fn is_listing(&self) -> bool {
+        self.coming.is_some()
+    }
+
     pub(super) fn get(&self, name: &str) -> Option<&Arc<V>> {
         self.objects.get(name)
     }

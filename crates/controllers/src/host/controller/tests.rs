@@ -84,3 +84,30 @@ async fn who_is_looked_at_by_what_a_node_tells() {
         assert_eq!(told(&mut controller, report), expected, "{what}");
     }
 }
+
+/// What was written before a list was read is no sign that the node's packet filters know who is missing there.
+#[tokio::test]
+async fn what_is_written_while_all_are_listed_is_not_newer_than_the_list() {
+    for listing in [false, true] {
+        let mut controller = controller(Mode::Filter);
+        let (old, web) = (service("old", None, 1), service("web", None, 2));
+        lists(&mut controller, &[old, web.clone()]);
+        told(&mut controller, report(|_| {}));
+        // Who has the port leaves unseen, and the other one gets it.
+        controller.take(Heard::Service(Event::Init));
+        if !listing {
+            controller.take(Heard::Service(Event::InitApply(Item::lean(web.clone()))));
+            controller.take(Heard::Service(Event::InitDone));
+        }
+        let (name, lists) = (name(&web), controller.lists);
+        controller.writing += 1;
+        let written = Written { name: Arc::clone(&name), on: Some(2), patch: 0, lists };
+        controller.take(Heard::Wrote(written, Ok(Box::new(service("web", None, 3)))));
+        if listing {
+            controller.take(Heard::Service(Event::InitApply(Item::lean(service("web", None, 3)))));
+            controller.take(Heard::Service(Event::InitDone));
+        }
+        let since = controller.sites["node1"].since[&name];
+        assert_eq!(since, if listing { None } else { Some(3) }, "{listing}");
+    }
+}

@@ -67,8 +67,8 @@ const WITHIN: Duration = Duration::from_secs(30);
 /// After so long packet filters should know what is asked of them.
 const LATE: Duration = Duration::from_secs(10);
 
-/// For so long it is not said of a Service that is reached nowhere that it waits for them: mostly they know by then, and one status
-/// is written instead of two, one after the other.
+/// For so long it is not said of a Service that is reached nowhere that it waits for them, nor who serves it until they do: mostly they
+/// know by then, and one status is written instead of two, one after the other.
 const MOMENT: Duration = Duration::from_millis(250);
 
 /// Gives Services addresses of nodes.
@@ -125,7 +125,7 @@ struct Controller {
     endpoints: Endpoints,
     /// Services that wait for the packet filters of a node.
     waiting: BTreeSet<Name>,
-    /// Since when packet filters do not know what a Service with ranges asks for, and whether it is looked at these again.
+    /// Since when packet filters do not know what a Service asks for that needs them, and whether it is looked at these again.
     behind: HashMap<Name, Instant>,
     looks_again: bool,
     /// Whether it was said that the API does not keep what is written.
@@ -598,18 +598,22 @@ impl Controller {
     /// What is to be said of a Service.
     fn verdict(&mut self, name: &Name, service: &Service) -> Verdict {
         let mut given = self.given(name, service);
-        let is_behind = |one: &Given<'_>| !one.is_aside && !one.share.addresses.is_empty() && !one.knows;
-        let counts = self.settings.mode != Mode::None && limits(service);
-        if !counts || !given.iter().any(is_behind) {
-            let verdict = verdict(service, self.settings.mode, &given);
+        let mode = self.settings.mode;
+        let counts = match mode {
+            Mode::None => false,
+            Mode::Filter => limits(service),
+            Mode::Nftables => true,
+        };
+        if !counts || !given.iter().any(|one| one.is_behind(mode)) {
+            let verdict = verdict(service, mode, &given);
             self.behind.remove(name);
             return verdict;
         }
         let since = self.behind.get(name).copied();
         for one in &mut given {
-            one.is_late = is_behind(one) && since.is_some_and(|since| since.elapsed() >= LATE);
+            one.is_late = one.is_behind(mode) && since.is_some_and(|since| since.elapsed() >= LATE);
         }
-        let verdict = verdict(service, self.settings.mode, &given);
+        let verdict = verdict(service, mode, &given);
         if since.is_none() {
             self.behind.insert(Arc::clone(name), Instant::now());
             self.hear_later(MOMENT, Heard::Waits(Arc::clone(name)));
@@ -729,12 +733,13 @@ impl Controller {
         self.write(name, patch);
     }
 
-    /// Whether where a Service is reached is better waited for than said to be unknown: nothing is to be taken away from it, and
-    /// nothing that packet filters wait for themselves is to be written.
+    /// Whether where a Service is reached, or who serves it, is better waited for than said to be unknown: nothing that packet filters
+    /// wait for themselves is to be written. Of one that waits to be reached nothing is to be taken away, either.
     fn may_be_said_soon(&self, name: &Name, service: &Service, verdict: &Verdict) -> bool {
         let is_nowhere = addresses(service).is_empty() && verdict.addresses.is_empty();
+        let waits = verdict.assigned.1 == "Waiting" && is_nowhere && !verdict.is_unseen;
         let is_new = || self.behind.get(name).is_some_and(|since| since.elapsed() < MOMENT);
-        verdict.assigned.1 == "Waiting" && is_nowhere && !verdict.is_unseen && is_new()
+        (waits || verdict.is_early) && is_new()
     }
 
     /// Whether the same was written on the same version already: the API did not keep it, and would not now. With another version

@@ -59,6 +59,8 @@ pub(super) struct Verdict {
     pub(super) enforcement: Kept,
     /// Whether more is to be said once the packet filters of a node know of it.
     pub(super) waits: bool,
+    /// Whether it is served as is said here only until they do, which is soon, mostly.
+    pub(super) is_early: bool,
     /// Whether it waits for them to know of a version that has to come yet: what is said of it is said anew, which makes one.
     pub(super) is_unseen: bool,
 }
@@ -70,6 +72,8 @@ enum Server {
     Others,
     /// Whoever did, and others if nobody is known to have.
     AsBefore,
+    /// Whoever did, and nobody but its node if nobody is known to have: others would let everybody in.
+    AsBeforeOrNode,
     /// The packet filters of its node.
     Node,
 }
@@ -111,7 +115,7 @@ pub(super) fn verdict(service: &Service, mode: Mode, all: &[Given<'_>]) -> Verdi
     // Several nodes may have an address, and no one can keep others out for another.
     let mut open = BTreeSet::new();
     for one in given {
-        let server = one.server(mode);
+        let server = one.server(mode, limited.is_some());
         for address in &one.share.addresses {
             let most = servers.entry(*address).or_insert(Server::Others);
             *most = server.max(*most);
@@ -131,8 +135,9 @@ pub(super) fn verdict(service: &Service, mode: Mode, all: &[Given<'_>]) -> Verdi
     let assigned = assigned(service, mode, given, &reached, &waits);
     let enforcement = enforcement(service, mode, given, &open_external_ips(service, mode, all));
     let is_unseen = mode == Mode::Filter && limited.is_some() && given.iter().any(|one| one.is_unseen);
-    let waits = !waits.is_empty() || !settling.is_empty() || enforcement == Kept::NotYet;
-    Verdict { addresses: reached, servers, settling, assigned, enforcement, waits, is_unseen }
+    let is_early = mode == Mode::Nftables && given.iter().any(|one| one.is_behind(mode));
+    let waits = !waits.is_empty() || !settling.is_empty() || enforcement == Kept::NotYet || is_early;
+    Verdict { addresses: reached, servers, settling, assigned, enforcement, waits, is_early, is_unseen }
 }
 
 impl Given<'_> {
@@ -165,7 +170,9 @@ impl Given<'_> {
                 }
             }
             // Who serves what it has goes on, also while an installation is switched.
-            Mode::Nftables if self.serves() || self.filters() || claim.holds_some(address) => Standing::Kept,
+            Mode::Nftables if self.may_serve() || self.filters() || claim.holds_some(address) => {
+                Standing::Kept
+            }
             Mode::Nftables => Standing::Open,
         }
     }
@@ -182,17 +189,26 @@ impl Given<'_> {
 
     /// Who serves a Service at the addresses of the node, where this is what packet filters are to do. A proxy that is told to leave
     /// an address alone does so at once, so somebody else has to be there.
-    fn server(&self, mode: Mode) -> Server {
+    fn server(&self, mode: Mode, is_limited: bool) -> Server {
         match mode {
-            Mode::Nftables if self.serves() => Server::Node,
+            Mode::Nftables if self.may_serve() && self.is_set() => Server::Node,
+            Mode::Nftables if self.may_serve() && is_limited => Server::AsBeforeOrNode,
             Mode::Nftables => Server::AsBefore,
             Mode::None | Mode::Filter => Server::Others,
         }
     }
 
-    /// Whether its packet filters serve.
-    fn serves(&self) -> bool {
+    /// Whether its packet filters serve what they know of.
+    fn may_serve(&self) -> bool {
         self.has(Mode::Nftables) && self.datapath.problem.is_none()
+    }
+
+    /// Whether its packet filters are to do something for the Service that they do not know of yet. Where they are to serve, and
+    /// cannot in any case, that is said at once.
+    pub(super) fn is_behind(&self, mode: Mode) -> bool {
+        let is_known = self.knows && !self.started_anew;
+        let is_asked = !self.is_aside && !self.share.addresses.is_empty();
+        is_asked && !is_known && (mode != Mode::Nftables || self.may_serve())
     }
 
     /// Whether they filter what the Service asks for now.
@@ -263,13 +279,7 @@ fn assigned(
         );
         return (false, "NotFiltered", format!("{message} {at}"));
     }
-    let mut unserved = serving.filter(|_| mode == Mode::Nftables);
-    if let Some((one, problem)) = unserved.find_map(|one| Some((one, one.datapath.problem.as_ref()?))) {
-        let message = format!(
-            "The packet filters of node {}, which are to serve it, are not as they should be: {problem}. {}",
-            one.node,
-            one.meanwhile()
-        );
+    if let Some(message) = not_served(mode, serving) {
         return (false, "NotServed", format!("{message} {at}"));
     }
     if !waits.is_empty() {
@@ -299,6 +309,31 @@ fn assigned(
         return (false, "NoAddress", format!("{message} {at}"));
     }
     (true, "Assigned", at)
+}
+
+/// Why it is not served as it should be, by a node that is to.
+fn not_served<'a>(mode: Mode, serving: impl Iterator<Item = &'a Given<'a>> + Clone) -> Option<String> {
+    let mut serving = serving.filter(|_| mode == Mode::Nftables);
+    let broken = serving.clone().find_map(|one| Some((one, one.datapath.problem.as_ref()?)));
+    if let Some((one, problem)) = broken {
+        return Some(format!(
+            "The packet filters of node {}, which are to serve it, are not as they should be: {problem}. {}",
+            one.node,
+            one.meanwhile()
+        ));
+    }
+    let late = serving.find(|one| one.is_late)?;
+    Some(if late.started_anew {
+        format!(
+            "Node {} was started anew, and its packet filters, which are to serve it, are not set yet: see whether Portcullis runs there.",
+            late.node
+        )
+    } else {
+        format!(
+            "The packet filters of node {}, which are to serve it, do not know what it asks for now: see whether Portcullis runs there. Until they do, what was set there before counts.",
+            late.node
+        )
+    })
 }
 
 /// Whether its annotation says where it is to be reached.
@@ -538,12 +573,14 @@ impl Verdict {
 
     /// What proxies are told of an address, of which this is said already. One that sees `Proxy` leaves it alone.
     fn ip_mode(&self, address: IpAddr, said: Option<&LoadBalancerIngress>) -> Option<String> {
-        match self.servers.get(&address).unwrap_or(&Server::Others) {
+        let server = self.servers.get(&address).copied().unwrap_or(Server::Others);
+        match server {
             Server::Node => return Some("Proxy".to_owned()),
             Server::Others => return Some("VIP".to_owned()),
-            Server::AsBefore => {}
+            Server::AsBefore | Server::AsBeforeOrNode => {}
         }
-        said.map_or_else(|| Some("VIP".to_owned()), |said| said.ip_mode.clone())
+        let if_new = if server == Server::AsBefore { "VIP" } else { "Proxy" };
+        said.map_or_else(|| Some(if_new.to_owned()), |said| said.ip_mode.clone())
     }
 }
 

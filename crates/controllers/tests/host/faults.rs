@@ -241,6 +241,53 @@ async fn packet_filters_that_cannot_serve() {
     assert!(!can_connect(&scene.outside, WAN, Target::Tcp(81)));
 }
 
+/// Nobody looks after packet filters that are to serve: what they do not know of is left to others, and told. What they served they go
+/// on serving.
+#[tokio::test(flavor = "multi_thread")]
+async fn packet_filters_that_nobody_looks_after() {
+    let scene = Scene::new("dead", Mode::Nftables);
+    let _serving = scene.backend.serve(8080);
+    let (controller, agent) = (scene.start_controller().await, scene.start_agent().await);
+    let ports = |ports: &[u16]| {
+        let port = |port: &u16| json!({"name": format!("p{port}"), "port": port});
+        json!({"ports": ports.iter().map(port).collect::<Vec<_>>()})
+    };
+    let modes = |name: &str| -> Vec<String> {
+        let ingress = scene.service(name)["status"]["loadBalancer"]["ingress"].take();
+        let modes = ingress.as_array().into_iter().flatten().map(|one| one["ipMode"].as_str().unwrap());
+        modes.map(str::to_owned).collect()
+    };
+    scene.apply("web", json!({}), ports(&[80]));
+    scene.wait_for_condition("web", ASSIGNED, "True/Assigned");
+    eventually("it is told once it is so", || modes("web") == ["Proxy", "Proxy"]);
+    drop((controller, agent));
+    // One that others serve, one that is new, and one that is to have more.
+    scene.apply("theirs", json!({}), ports(&[81]));
+    let held = json!([{"ip": LAN, "ipMode": "VIP"}, {"ip": WAN, "ipMode": "VIP"}]);
+    let status = json!({"status": {"loadBalancer": {"ingress": held}}}).to_string();
+    let patch =
+        ["-n", scene.name, "patch", "service", "theirs", "--subresource=status", "--type=merge", "-p"];
+    scene.kubernetes.kubectl(&[&patch[..], &[&status]].concat()).unwrap();
+    let _controller = scene.start_controller().await;
+    scene.wait_for_condition("theirs", ASSIGNED, "True/Assigned");
+    scene.apply("new", json!({}), ports(&[82]));
+    scene.wait_for_addresses("new", &[LAN, WAN]);
+    scene.apply("web", json!({}), ports(&[80, 83]));
+    let told = "False/NotServed: The packet filters of node dead-node, which are to serve it, do not know what it asks for now";
+    for name in ["theirs", "new", "web"] {
+        scene.wait_for_condition(name, ASSIGNED, told);
+    }
+    let [theirs, new, web] = ["theirs", "new", "web"].map(modes);
+    assert_eq!([theirs, new], [["VIP", "VIP"]; 2], "whoever else is there serves them");
+    assert_eq!(web, ["Proxy", "Proxy"]);
+
+    let _agent = scene.start_agent().await;
+    for name in ["theirs", "new", "web"] {
+        scene.wait_for_condition(name, ASSIGNED, "True/Assigned");
+        assert_eq!(modes(name), ["Proxy", "Proxy"], "{name}");
+    }
+}
+
 /// A port is new at addresses that a Service has, and whoever forwards serves it to everybody. Where no filter can be set for it,
 /// nobody is sent to these addresses.
 #[tokio::test(flavor = "multi_thread")]

@@ -190,9 +190,7 @@ async fn what_a_node_tells_does_not_go_by_the_api_where_both_halves_are_one_proc
 
 /// Mostly packet filters know in a moment what is asked of them: where a Service is reached is said at once then, rather than that it
 /// waits.
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_known_in_a_moment_is_written_once() {
-    let scene = Scene::new("moment", Mode::Filter);
+async fn written_once(scene: Scene) {
     let way = Way::new(false, Semaphore::MAX_PERMITS);
     let _running = scene.start_with(&way.known(&scene).await);
     let names: Vec<String> = (81..91).map(|port| format!("web-{port}")).collect();
@@ -204,4 +202,14 @@ async fn what_is_known_in_a_moment_is_written_once() {
     }
     let once = names.iter().filter(|name| way.written(name) == [Some(200)]).count();
     assert!(once > 0, "a slow machine may say that some wait, and no machine says so of all");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_in_a_moment_is_written_once() {
+    written_once(Scene::new("moment", Mode::Filter)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_served_in_a_moment_is_written_once() {
+    written_once(Scene::new("moment-too", Mode::Nftables)).await;
 }

@@ -175,6 +175,54 @@ fn who_serves_an_address_is_told_once_it_does() {
     assert!(verdict(&open, Mode::Filter, &[given(&one, &broken("filter"), true)]).assigned.0);
 }
 
+/// What others serve they go on serving until the node does; what is new is theirs meanwhile, but for who lets only some in.
+#[test]
+fn who_serves_while_packet_filters_do_not_know_of_it() {
+    let now = Time(Timestamp::from_second(1).unwrap());
+    let (one, fine) = (share(&["192.0.2.7"], &[]), datapath("nftables"));
+    let unknown = given(&one, &fine, false);
+    let started_anew = Given { started_anew: true, ..given(&one, &fine, true) };
+    let (open, limited) = (&[][..], &["10.0.0.0/8"][..]);
+    for (ranges, before, expected) in [
+        (open, None, "VIP"),
+        (open, Some("VIP"), "VIP"),
+        (open, Some("Proxy"), "Proxy"),
+        (limited, None, "Proxy"),
+        (limited, Some("VIP"), "VIP"),
+        (limited, Some("Proxy"), "Proxy"),
+    ] {
+        let mut service = service(ranges, &[]);
+        let ingress = before.map(|before| json!({"ip": "192.0.2.7", "ipMode": before}));
+        service.status =
+            serde_json::from_value(json!({"loadBalancer": {"ingress": ingress.as_slice()}})).unwrap();
+        for behind in [&unknown, &started_anew] {
+            let found = verdict(&service, Mode::Nftables, std::slice::from_ref(behind));
+            let patch = found.patch(&service, &now).unwrap();
+            let ingress = &patch["status"]["loadBalancer"]["ingress"];
+            assert_eq!(ingress[0]["ipMode"], expected, "{ranges:?} {before:?} {behind:?}");
+            assert!(found.is_early && found.waits && found.assigned.0, "{found:?}");
+            // It is not said to be served for ever.
+            let late = Given { is_late: true, ..behind.clone() };
+            let found = verdict(&service, Mode::Nftables, &[late]);
+            assert_eq!((found.addresses.len(), found.assigned.0, found.assigned.1), (1, false, "NotServed"));
+            assert!(found.assigned.2.to_lowercase().contains("node a"), "{found:?}");
+        }
+        let found = verdict(&service, Mode::Nftables, &[given(&one, &fine, true)]);
+        assert!(!found.is_early && found.assigned.1 == "Assigned", "{found:?}");
+        let patch = found.patch(&service, &now).unwrap();
+        assert_eq!(patch["status"]["loadBalancer"]["ingress"][0]["ipMode"], "Proxy");
+    }
+    // Nothing is waited for where it would not help.
+    let broken = NodeDatapath { problem: Some("no nf_tables".to_owned()), ..datapath("nftables") };
+    let filter = datapath("filter");
+    let aside = Given { is_aside: true, ..unknown.clone() };
+    for one in [aside, given(&one, &broken, false), given(&one, &filter, false)] {
+        let is_early = verdict(&service(open, &[]), Mode::Nftables, std::slice::from_ref(&one)).is_early;
+        assert!(!is_early, "{one:?}");
+    }
+    assert!(!verdict(&service(open, &[]), Mode::Filter, &[unknown]).is_early);
+}
+
 /// What keeps others out goes with it, whatever is told of the addresses.
 #[test]
 fn what_is_known_to_be_gone_keeps_nobody_out() {

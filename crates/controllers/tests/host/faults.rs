@@ -341,12 +341,36 @@ async fn a_new_port_whose_filter_is_missing() {
     });
 }
 
-/// The API is away for minutes: what is served goes on, on new connections and on one that was there, addresses come and go
-/// meanwhile, and nothing opens, also if all of ours starts anew. When it is back, what it says counts.
+/// Somebody else who forwards all that the API may ever tell of.
+const FORWARDING: &str = "table ip forwarding {
+    chain prerouting {
+        type nat hook prerouting priority -100;
+        ip daddr { 192.0.2.1, 192.0.2.9, 198.51.100.1 } tcp dport { 80, 81 } dnat to 10.244.0.2:8080;
+        ip daddr { 192.0.2.1, 192.0.2.9, 198.51.100.1 } tcp dport 8000 dnat to 10.244.0.2:8081;
+    }
+}";
+
+/// Has somebody else forward, where ours does not.
+fn forward(scene: &Scene) {
+    if scene.mode == Mode::Filter {
+        scene.node.nft(FORWARDING);
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_api_that_is_away() {
-    const AWAY: Duration = Duration::from_secs(150);
-    let scene = Scene::new("gone", Mode::Nftables);
+    api_is_away(Scene::new("gone", Mode::Nftables), Duration::from_secs(150)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_that_is_away_while_packets_are_filtered() {
+    api_is_away(Scene::new("gone-too", Mode::Filter), Duration::from_secs(40)).await;
+}
+
+/// The API is away for a while: what is served goes on, on new connections and on one that was there, addresses come and go
+/// meanwhile, and nothing opens, also if all of ours starts anew. When it is back, what it says counts.
+async fn api_is_away(scene: Scene, away: Duration) {
+    forward(&scene);
     let _serving = (scene.backend.serve(8080), Backend::start(&scene.backend, 8081));
     let (running, passage) = scene.start_by_passage().await;
     let limited = |range: &str| {
@@ -355,15 +379,17 @@ async fn an_api_that_is_away() {
     };
     limited("192.0.2.0/24");
     scene.endpoint("web", json!({"ready": true}));
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
     eventually("it connects", || can_connect(&scene.inside, LAN, WEB));
     let mut held = Held::connect(&scene.inside, LAN, 8000).unwrap();
     held.ask().unwrap();
 
     let start = Instant::now();
     passage.close();
-    while start.elapsed() < AWAY {
+    while start.elapsed() < away {
         scene.node.run("ip address add 192.0.2.9/24 dev to-inside");
         eventually("it serves at an address that came", || can_connect(&scene.inside, "192.0.2.9", WEB));
+        eventually("to nobody else", || !can_connect(&scene.outside, "192.0.2.9", WEB));
         assert!(!can_connect(&scene.outside, WAN, WEB), "nothing opens");
         scene.node.run("ip address del 192.0.2.9/24 dev to-inside");
         assert!(can_connect(&scene.inside, LAN, WEB));
@@ -390,29 +416,41 @@ async fn an_api_that_is_away() {
     eventually_within(ASKED_AGAIN, "the status says where", || scene.addresses("web") == at);
 }
 
-/// Connections to the API are cut all the time, while addresses and endpoints flap: who may connect does so again and again, and
-/// nobody else ever does.
 #[tokio::test(flavor = "multi_thread")]
 async fn everything_flaps() {
+    all_flaps(Scene::new("flaps", Mode::Nftables)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn everything_flaps_while_packets_are_filtered() {
+    all_flaps(Scene::new("flaps-too", Mode::Filter)).await;
+}
+
+/// Connections to the API are cut all the time, while addresses and endpoints flap: who may connect does so again and again, and
+/// nobody else ever does.
+async fn all_flaps(scene: Scene) {
     const ROUNDS: usize = 10;
     const MOST: usize = 60;
-    let scene = Scene::new("flaps", Mode::Nftables);
+    // Who else forwards knows nothing of endpoints here.
+    let refuses = scene.mode == Mode::Nftables;
+    forward(&scene);
     let _serving = scene.backend.serve(8080);
     let (_running, passage) = scene.start_by_passage().await;
     scene.apply("web", json!({}), json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]}));
     scene.endpoint("web", json!({"ready": true}));
+    scene.wait_for_condition("web", ENFORCED, "True/Enforced: ");
     eventually("it connects", || can_connect(&scene.inside, LAN, WEB));
     let is_through = |round: usize| match connect(&scene.inside, LAN, WEB) {
         Ok(_) => true,
         // Nobody is there to serve, and who may connect is told.
         Err(failure) => {
-            assert_eq!(failure, Failure::Refused, "round {round}");
+            assert!(refuses && failure == Failure::Refused, "round {round}: {failure:?}");
             false
         }
     };
     let (mut round, mut through, mut refused) = (0, 0, 0);
     // Half of the rounds have an endpoint. Who is cut off again and again does not hear of each of them on a busy machine.
-    while round < ROUNDS || (round < MOST && (through < ROUNDS / 2 || refused == 0)) {
+    while round < ROUNDS || (round < MOST && (through < ROUNDS / 2 || refuses && refused == 0)) {
         let mut ask = || if is_through(round) { through += 1 } else { refused += 1 };
         let is_ready = round % 2 == 0;
         scene.node.run("ip address add 192.0.2.9/24 dev to-inside");
@@ -426,7 +464,7 @@ async fn everything_flaps() {
         round += 1;
     }
     assert!(through >= ROUNDS / 2, "it got through {through} times, and was refused {refused} times");
-    assert!(refused > 0, "endpoints did not flap: it got through {through} times");
+    assert_eq!(refused > 0, refuses, "endpoints did not flap: it got through {through} times");
     scene.endpoint("web", json!({"ready": true}));
     eventually_within(ASKED_AGAIN, "it connects", || can_connect(&scene.inside, LAN, WEB));
     eventually_within(ASKED_AGAIN, "the status says where", || scene.addresses("web") == [LAN, WAN]);
@@ -437,10 +475,18 @@ fn has_table(scene: &Scene) -> bool {
     scene.node.run("nft list tables").contains("portcullis")
 }
 
-/// Switched off, nothing of it is left.
 #[tokio::test(flavor = "multi_thread")]
 async fn switched_off_it_leaves_nothing() {
-    let mut scene = Scene::new("off", Mode::Nftables);
+    switched_off(Scene::new("off", Mode::Nftables)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn switched_off_it_filters_nothing() {
+    switched_off(Scene::new("off-too", Mode::Filter)).await;
+}
+
+/// Without a Service, and switched off, nothing of it is left.
+async fn switched_off(mut scene: Scene) {
     let running = scene.start().await;
     scene.apply("web", json!({}), json!({}));
     eventually("there are packet filters", || has_table(&scene));

@@ -190,26 +190,38 @@ async fn what_a_node_tells_does_not_go_by_the_api_where_both_halves_are_one_proc
 
 /// Mostly packet filters know in a moment what is asked of them: where a Service is reached is said at once then, rather than that it
 /// waits.
-async fn written_once(scene: Scene) {
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_known_in_a_moment_is_written_once() {
+    let scene = Scene::new("moment", Mode::Filter);
     let way = Way::new(false, Semaphore::MAX_PERMITS);
     let _running = scene.start_with(&way.known(&scene).await);
+    let ranges = json!({"loadBalancerSourceRanges": ["192.0.2.0/24"]});
+    written_once(&scene, &way, &ranges, |name| scene.wait_for_condition(name, ENFORCED, "True/Enforced: "));
+}
+
+/// So is who serves it, also where the node's half is elsewhere.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_served_in_a_moment_is_written_once() {
+    let scene = Scene::new("moment-too", Mode::Nftables);
+    let way = Way::new(false, Semaphore::MAX_PERMITS);
+    let _agent = scene.start_agent().await;
+    let _controller = Running::of(HostController::new(scene.settings(), way.known(&scene).await).run());
+    let ip_mode = |name: &str| scene.service(name)["status"]["loadBalancer"]["ingress"][0]["ipMode"].take();
+    written_once(&scene, &way, &json!({}), |name| {
+        eventually(&format!("{name} is served"), || ip_mode(name) == "Proxy");
+    });
+}
+
+/// Makes some Services, each once `is_settled` has seen that all is said of the one before.
+fn written_once(scene: &Scene, way: &Way, spec: &Value, is_settled: impl Fn(&str)) {
     let names: Vec<String> = (81..91).map(|port| format!("web-{port}")).collect();
     for (name, port) in names.iter().zip(81..) {
-        let ranges = ["192.0.2.0/24"];
-        scene.apply(name, json!({}), json!({"loadBalancerSourceRanges": ranges, "ports": [{"port": port}]}));
+        let mut spec = spec.clone();
+        spec["ports"] = json!([{"port": port}]);
+        scene.apply(name, json!({}), spec);
         scene.wait_for_addresses(name, &[LAN, WAN]);
-        scene.wait_for_condition(name, ENFORCED, "True/Enforced: ");
+        is_settled(name);
     }
     let once = names.iter().filter(|name| way.written(name) == [Some(200)]).count();
     assert!(once > 0, "a slow machine may say that some wait, and no machine says so of all");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_known_in_a_moment_is_written_once() {
-    written_once(Scene::new("moment", Mode::Filter)).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_is_served_in_a_moment_is_written_once() {
-    written_once(Scene::new("moment-too", Mode::Nftables)).await;
 }

@@ -196,7 +196,12 @@ impl Interfaces {
             }
             News::Address { index, address, network } => {
                 self.links.entry(index).or_default().addresses.insert(address);
-                self.networks.entry((index, address)).or_default().insert(network);
+                let networks = self.networks.entry((index, address)).or_default();
+                // Of IPv6 an interface has each address once, whatever the kernel says of its network by now.
+                if address.is_ipv6() {
+                    networks.clear();
+                }
+                networks.insert(network);
             }
             News::AddressGone { index, address, network } => {
                 if let Some(left) = self.networks.get_mut(&(index, address)) {

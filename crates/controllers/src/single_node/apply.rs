@@ -52,6 +52,7 @@ impl SingleNode {
             report.made_anew.push(place);
             return Ok(());
         }
+        self.settle_limits(&api, object, &found).await?;
         let made = self.as_made(&api, object).await;
         let Some((before, after)) = object.changed(&found, made.as_ref()) else { return Ok(()) };
         let fields = differing(&before, &after);
@@ -102,7 +103,7 @@ impl SingleNode {
             Ok(now) => Some(now),
             Err(kube::Error::Api(status)) if status.code == 409 => {
                 let causes = status.details.iter().flat_map(|details| &details.causes);
-                against.extend(causes.filter_map(|cause| named(&cause.message)));
+                against.extend(causes.filter_map(|cause| named(&cause.message)).filter(|by| by != KEEPER));
                 None
             }
             // Entries of a list that others added can be in the way, such as a port of the same name.

@@ -24,7 +24,12 @@ impl SingleNode {
     /// Notes the limits of an object that goes, since we may be killed before it is there again. The note goes with all that the
     /// configuration does not ask for.
     pub(super) async fn note_limits(&self, object: &Object, have: &Value) -> Result<(), Trouble> {
-        let Some(limits) = limits(have) else { return Ok(()) };
+        let limits = match limits(have) {
+            Some(limits) => limits,
+            // People took back what was noted before.
+            None if self.noted_limits(object).await?.is_some() => json!({}),
+            None => return Ok(()),
+        };
         let name = limits_of(object.name());
         let note = json!({
             "apiVersion": "v1",
@@ -43,23 +48,45 @@ impl SingleNode {
     /// Makes an object, with the limits that the one before it had.
     pub(super) async fn make(&self, api: &Api<DynamicObject>, object: &Object) -> Result<(), Trouble> {
         let trouble = |error: kube::Error| Trouble::of(&object.place(), &error);
-        let Some(limits) = self.noted_limits(object).await? else {
+        let noted = self.noted_limits(object).await?;
+        let Some(limits) = noted.filter(|limits| *limits != json!({})) else {
             return write_as(api, MANAGER, &object.value, true).await.map(drop).map_err(trouble);
         };
         let mut whole = object.value.clone();
         merge(&mut whole, &limits);
         write_as(api, KEEPER, &whole, true).await.map_err(trouble)?;
         write_as(api, MANAGER, &object.value, true).await.map_err(trouble)?;
-        // All else in it is ours alone.
+        self.keep(api, object, &limits).await?;
+        info!(object = object.place(), %limits, "who may connect to it is as it was before");
+        Ok(())
+    }
+
+    /// Ends what [`Self::make`] began, should we have been killed meanwhile. Whatever people said by now counts.
+    pub(super) async fn settle_limits(
+        &self,
+        api: &Api<DynamicObject>,
+        object: &Object,
+        have: &Value,
+    ) -> Result<(), Trouble> {
+        if self.settings.observe || self.noted_limits(object).await?.is_none() {
+            return Ok(());
+        }
+        // What nobody else has goes with the one who had it.
+        let written = write_as(api, MANAGER, &object.value, true).await;
+        written.map_err(|error| Trouble::of(&object.place(), &error))?;
+        self.keep(api, object, &limits(have).unwrap_or_else(|| json!({}))).await
+    }
+
+    /// Has the limits be all that is in an object as [`KEEPER`]: all else is ours.
+    async fn keep(&self, api: &Api<DynamicObject>, object: &Object, limits: &Value) -> Result<(), Trouble> {
         let mut kept = json!({
             "apiVersion": object.value["apiVersion"],
             "kind": object.value["kind"],
             "metadata": {"name": object.name(), "namespace": object.namespace()},
         });
-        merge(&mut kept, &limits);
-        write_as(api, KEEPER, &kept, true).await.map_err(trouble)?;
-        info!(object = object.place(), %limits, "who may connect to it is as it was before");
-        Ok(())
+        merge(&mut kept, limits);
+        let written = write_as(api, KEEPER, &kept, true).await;
+        written.map(drop).map_err(|error| Trouble::of(&object.place(), &error))
     }
 
     async fn noted_limits(&self, object: &Object) -> Result<Option<Value>, Trouble> {

@@ -476,7 +476,12 @@ impl<P: Provider> Context<P> {
             match self.provider.look_at_all().await {
                 Ok(owners) => {
                     for owner in owners {
-                        info!(%owner, "something is not as it was, and is put right");
+                        // What it has is as it should be, and something else is to be said of it.
+                        let is_news =
+                            self.last().get(&owner).is_some_and(|last| self.provider.is_settled(last));
+                        if !is_news {
+                            warn!(%owner, "something is not as it should be, and is put right");
+                        }
                         let _ = trigger.send(object(&owner));
                     }
                 }

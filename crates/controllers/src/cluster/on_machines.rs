@@ -54,10 +54,20 @@ struct Inner {
 /// A Service that is carried.
 struct Followed {
     want: Want,
-    /// What was told of it.
-    report: Report,
-    /// By which object.
+    /// By which object, and when that was looked at.
     object: Option<Arc<HaProxyLoadBalancer>>,
+    looked: Timestamp,
+    seen: Seen,
+}
+
+/// What matters of an object.
+#[derive(PartialEq)]
+struct Seen {
+    /// Whether it asks machines for what is wanted.
+    asks: bool,
+    is_done: bool,
+    addresses: Vec<Address>,
+    enforcement: Option<Enforcement>,
 }
 
 impl Drop for Inner {
@@ -92,25 +102,32 @@ impl OnMachines {
         self.0.followed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether something else is to be told, or asked of the machines, than when it was looked at last.
+    /// What matters of the object by which a Service is carried, if it is to be.
+    fn look(&self, want: Want, now: Timestamp) -> Option<Followed> {
+        let Target::Present(wanted) = &want.target else { return None };
+        let object = self.found(&want.owner);
+        let spec = Self::spec(&want, wanted, object.as_deref(), now);
+        let Report { outcome, addresses, enforcement, .. } = Self::report(object.as_deref());
+        let asks = object.as_deref().is_some_and(|found| is_as(found, &spec));
+        let seen = Seen { asks, is_done: outcome == Outcome::Done, addresses, enforcement };
+        Some(Followed { want, object, looked: now, seen })
+    }
+
+    /// Whether something else is to be told, or asked of the machines, than when it was looked at last. What could not be done then
+    /// is tried again by whoever was told so.
     fn is_news(&self, last: &mut Followed, now: Timestamp) -> bool {
-        let Target::Present(wanted) = &last.want.target else { return false };
         let found = self.found(&last.want.owner);
         let is_same = match (&found, &last.object) {
             (Some(found), Some(object)) => Arc::ptr_eq(found, object),
             (found, object) => found.is_none() && object.is_none(),
         };
-        if is_same && !found.as_deref().is_some_and(|found| is_left(found, now)) {
+        let is_over = found.as_deref().is_some_and(|found| somebody_leaves(found, last.looked, now));
+        if is_same && !is_over {
             return false;
         }
-        let spec = Self::spec(&last.want, wanted, found.as_deref(), now);
-        let is_asked = found.as_deref().is_some_and(|found| is_as(found, &spec));
-        let told = Self::report(found.as_deref());
-        let is_told = (told.outcome == Outcome::Done) == (last.report.outcome == Outcome::Done)
-            && told.addresses == last.report.addresses
-            && told.enforcement == last.report.enforcement;
-        last.object = found;
-        !is_asked || !is_told
+        let Some(newest) = self.look(last.want.clone(), now) else { return false };
+        let before = std::mem::replace(last, newest);
+        before.seen != last.seen
     }
 
     /// What the object should say, given what it says.
@@ -239,8 +256,11 @@ impl OnMachines {
                 }
                 Ok(())
             }
-            // It is one that cannot be read, or nobody has told of it yet.
-            Err(kube::Error::Api(status)) if status.code == 409 => Err(taken()),
+            Err(kube::Error::Api(status)) if status.code == 409 => Err(Problem::new(
+                format!("{owner}: {called} is there, and it is not known yet what it says."),
+                "It stays as it is for now.",
+                "Wait a moment: it is looked at again. If that does not help, it cannot be read: correct it, or delete it.",
+            )),
             Err(error) => Err(stopped(error.to_string())),
         }
     }
@@ -300,16 +320,16 @@ impl Provider for OnMachines {
             }
             Target::Present(wanted) => {
                 let spec = Self::spec(want, wanted, found.as_deref(), Timestamp::now());
-                if found.as_ref().is_none_or(|found| !is_as(found, &spec))
-                    && let Err(problem) = self.write(want, &spec).await
-                {
-                    return Report { outcome: Outcome::Blocked(problem), ..Self::report(found.as_deref()) };
+                let is_asked = found.as_ref().is_some_and(|found| is_as(found, &spec));
+                let written = if is_asked { Ok(()) } else { self.write(want, &spec).await };
+                if let Some(followed) = self.look(want.clone(), Timestamp::now()) {
+                    self.followed().insert(want.owner.clone(), followed);
                 }
-                let object = self.found(&want.owner);
-                let report = Self::report(object.as_deref());
-                let followed = Followed { want: want.clone(), report: report.clone(), object };
-                self.followed().insert(want.owner.clone(), followed);
-                report
+                let report = Self::report(self.found(&want.owner).as_deref());
+                match written {
+                    Ok(()) => report,
+                    Err(problem) => Report { outcome: Outcome::Blocked(problem), ..report },
+                }
             }
         }
     }
@@ -418,12 +438,12 @@ fn lines(spec: &Value) -> BTreeSet<[String; 2]> {
     all
 }
 
-/// Whether the time of somebody who leaves is over.
-fn is_left(found: &HaProxyLoadBalancer, now: Timestamp) -> bool {
+/// Whether the time of somebody who leaves has ended since then.
+fn somebody_leaves(found: &HaProxyLoadBalancer, since: Timestamp, now: Timestamp) -> bool {
     let members = found.spec.assignment.iter().flat_map(|assignment| &assignment.members);
-    members
-        .filter(|member| member.duty == DutyWord::Leave)
-        .any(|member| member.by.as_ref().is_some_and(|by| by.0 <= now))
+    let mut ends =
+        members.filter(|member| member.duty == DutyWord::Leave).filter_map(|member| member.by.as_ref());
+    ends.any(|by| since < by.0 && by.0 <= now)
 }
 
 /// Whether an object says what it should.

@@ -125,8 +125,8 @@ struct Controller {
     endpoints: Endpoints,
     /// Services that wait for the packet filters of a node.
     waiting: BTreeSet<Name>,
-    /// Since when packet filters do not know what a Service asks for that needs them, and whether it is looked at these again.
-    behind: HashMap<Name, Instant>,
+    /// Since when packet filters do not know what a Service asks for that needs them, by node, and whether it is looked at these again.
+    behind: HashMap<Name, BTreeMap<String, Instant>>,
     looks_again: bool,
     /// Whether it was said that the API does not keep what is written.
     said_not_kept: bool,
@@ -349,7 +349,9 @@ impl Controller {
             Heard::Waits(name) => changed.extend(self.services.get(&name).map(|_| name)),
             Heard::Late => {
                 self.looks_again = false;
-                let late = self.behind.iter().filter(|(_, since)| since.elapsed() >= LATE);
+                let is_late =
+                    |since: &BTreeMap<_, Instant>| since.values().any(|since| since.elapsed() >= LATE);
+                let late = self.behind.iter().filter(|(_, since)| is_late(since));
                 changed.extend(late.map(|(name, _)| Arc::clone(name)));
                 self.look_again();
             }
@@ -609,13 +611,18 @@ impl Controller {
             self.behind.remove(name);
             return verdict;
         }
-        let since = self.behind.get(name).copied();
-        for one in &mut given {
-            one.is_late = one.is_behind(mode) && since.is_some_and(|since| since.elapsed() >= LATE);
+        let before = self.behind.get(name);
+        let (mut behind, mut is_new) = (BTreeMap::new(), false);
+        for one in given.iter_mut().filter(|one| one.is_behind(mode)) {
+            let known = before.and_then(|before| before.get(one.node)).copied();
+            let since = known.unwrap_or_else(Instant::now);
+            one.is_late = since.elapsed() >= LATE;
+            is_new |= known.is_none();
+            behind.insert(one.node.to_owned(), since);
         }
         let verdict = verdict(service, mode, &given);
-        if since.is_none() {
-            self.behind.insert(Arc::clone(name), Instant::now());
+        self.behind.insert(Arc::clone(name), behind);
+        if is_new {
             self.hear_later(MOMENT, Heard::Waits(Arc::clone(name)));
         }
         self.look_again();
@@ -702,7 +709,9 @@ impl Controller {
         if service.metadata.deletion_timestamp.is_some() {
             return;
         }
-        let verdict = self.verdict(name, &service);
+        let mut verdict = self.verdict(name, &service);
+        // All of them are looked at anew once all are listed, and no write before that makes a version that counts.
+        verdict.is_unseen &= !self.services.is_listing();
         self.tell(name, &service, &verdict);
         if verdict.waits {
             self.waiting.insert(Arc::clone(name));
@@ -738,7 +747,8 @@ impl Controller {
     fn may_be_said_soon(&self, name: &Name, service: &Service, verdict: &Verdict) -> bool {
         let is_nowhere = addresses(service).is_empty() && verdict.addresses.is_empty();
         let waits = verdict.assigned.1 == "Waiting" && is_nowhere && !verdict.is_unseen;
-        let is_new = || self.behind.get(name).is_some_and(|since| since.elapsed() < MOMENT);
+        let mut behind = self.behind.get(name).into_iter().flat_map(BTreeMap::values);
+        let mut is_new = || behind.any(|since| since.elapsed() < MOMENT);
         (waits || verdict.is_early) && is_new()
     }
 

@@ -269,7 +269,6 @@ async fn packet_filters_that_nobody_looks_after() {
         ["-n", scene.name, "patch", "service", "theirs", "--subresource=status", "--type=merge", "-p"];
     scene.kubernetes.kubectl(&[&patch[..], &[&status]].concat()).unwrap();
     let _controller = scene.start_controller().await;
-    scene.wait_for_condition("theirs", ASSIGNED, "True/Assigned");
     scene.apply("new", json!({}), ports(&[82]));
     scene.wait_for_addresses("new", &[LAN, WAN]);
     scene.apply("web", json!({}), ports(&[80, 83]));

@@ -8,6 +8,7 @@ mod clouds;
 mod conflicts;
 mod faults;
 mod interfaces;
+mod kills;
 mod kube_proxy;
 mod leaving;
 mod nodes;

@@ -180,7 +180,7 @@ fn haproxy() -> Map<String, Value> {
             "description": "Where it listens. Without any it has the addresses of its machines.",
         },
         "addressFrom": object("Where an address comes from, where none is given.", json!({
-            "poolRef": pool_reference(),
+            "poolRef": reference("A pool of addresses, which an IPAddressClaim is made for."),
         })),
         "virtualRouterID": {
             "type": "integer", "minimum": 1, "maximum": 255,
@@ -523,14 +523,6 @@ fn reference(what: &str) -> Value {
     );
     reference["required"] = json!(["kind", "name"]);
     reference
-}
-
-/// The API of Cluster API for addresses has no pools without a group.
-fn pool_reference() -> Value {
-    let mut pool = reference("A pool of addresses, which an IPAddressClaim is made for.");
-    pool["properties"]["apiGroup"]["minLength"] = json!(1);
-    pool["required"] = json!(["apiGroup", "kind", "name"]);
-    pool
 }
 
 fn object(what: &str, properties: Value) -> Value {
